@@ -146,6 +146,11 @@ class SamplingHParams(Params):
     bagging_seed: int = hp(
         0, "Seed of that draw; use another one for each model of an ensemble.", low=0
     )
+    fold: str = hp(
+        "",
+        "Fold of a cross-validation, such as 2/5: the training rows of this fold, by a hash of "
+        "their inputs, are evaluated in place of the dev split, and are not trained on.",
+    )
 
 
 class ScheduledSamplingHParams(Params):
@@ -235,13 +240,19 @@ class AudioHParams(Params):
     )
     audio_upper_edge_hertz: float = hp(
         8000.0,
-        "Upper end of the highest mel filter; half of the sampling rate at most.",
+        "Upper end of the highest mel filter; at most half of the sampling rate is used.",
         above=0,
         computes=True,
     )
     audio_num_mel_bins: int = hp(80, "Mel filters.", low=15)
     audio_add_delta_deltas: bool = hp(
         True, "The first and second difference over time are added as channels."
+    )
+    audio_normalization: Literal["bin", "sound"] = hp(
+        "bin",
+        "bin: each mel filter of a sound has mean 0 and variance 1; sound: all filters together, "
+        "which keeps their relative levels.",
+        computes=True,
     )
     audio_num_filters: int = hp(
         128, "Filters of the two strided convolutions, each of which halves the frames.", low=1
@@ -708,7 +719,13 @@ class HParams(
     ModelHParams,
     DataHParams,
 ):
-    """Hyperparameters of every model."""
+    """Hyperparameters of every model.
+
+    Attributes:
+      fits: True if `T2TModel.fit` trains the model: a run has one step if no number is given.
+    """
+
+    fits: ClassVar[bool] = False
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of the output of an input's bottom, for this model."""

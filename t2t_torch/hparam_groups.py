@@ -74,6 +74,28 @@ class TokenHParams(HParams):
         return self.hidden_size
 
 
+class FittedHParams(HParams):
+    """Models that fit themselves before the first step, which then changes nothing."""
+
+    fits: ClassVar[bool] = True
+
+    @classmethod
+    def fitted(cls) -> Self:
+        """Returns the base of the sets: one pass over a batch, at a rate of 0."""
+        return cls().replace(
+            multiply_embedding_mode="none",
+            label_smoothing=0.0,
+            weight_decay=0.0,
+            clip_grad_norm=0.0,
+            batch_size=4096,
+            max_length=100_000,
+            optimizer="sgd",
+            learning_rate_schedule="constant",
+            learning_rate_warmup_steps=0,
+            learning_rate_constant=0.0,
+        )
+
+
 class SentenceHParams(TokenHParams):
     """Sentences: what makes one vector of a text; see `layers/sentence_encoder.py`."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch import registry
+from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.features.feature import select_texts
@@ -31,6 +32,9 @@ from t2t_torch.modality import Modality
 from t2t_torch.overrides import MODEL, refuse_overrides
 from t2t_torch.reporter import message
 from t2t_torch.text.encoder import EOS
+
+TrainingRows = Callable[[str], Ragged]
+"""Returns the stored numbers of a feature in all training rows."""
 
 
 def check_features(model: type[T2TModel], features: Features, problem: str = "") -> None:
@@ -260,6 +264,21 @@ class T2TModel(nn.Module, abc.ABC):
     def embed(self, name: str, values: Tensor) -> Tensor:
         """Returns the output of `bottom` for a single feature.  [B, S] -> [B, S, H]."""
         return self.bottom({name: values})[name].embedded
+
+    def fit(self, rows: TrainingRows) -> list[str]:
+        """Sets the weights from the training data, before the first step of a new run.
+
+        Called if `hparams.fits`.
+
+        The result is a function of the rows alone.  In a distributed run all processes call it.
+
+        Args:
+          rows: function of the name of a feature.
+
+        Returns:
+          Lines for the user.
+        """
+        return []
 
     def for_graph(self) -> T2TModel:
         """Returns the model that an ONNX graph computes: this one, or a part that can do it."""

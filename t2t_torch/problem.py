@@ -68,6 +68,7 @@ class Problem(ABC):
       most_growth: factor by which `preprocess_example` may lengthen a training example beyond
         `max_length`.
       suggested_flags: flags of t2t-trainer for a first training, printed by t2t-datagen.
+      portfolio: other models and sets, as "model/hparams_set", which a race trains beside it.
       cutters: word tokenizers by field of a sample; other fields are not split.  They are settings:
         data that was tokenized differently is not reused.
       column_names: by field, the user's name for it, as the page of the server shows it; a row
@@ -104,6 +105,7 @@ class Problem(ABC):
     chop_length: ClassVar[int] = 0
     most_growth: ClassVar[float] = 1.0
     suggested_flags: ClassVar[str] = "--model=transformer --hparams_set=transformer_small"
+    portfolio: ClassVar[tuple[str, ...]] = ()
     cutters: ClassVar[Mapping[str, WordCutter]] = {}
     column_names: Mapping[str, str] = MappingProxyType({})
     column_forms: Mapping[str, Mapping[str, Any]] = MappingProxyType({})

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
+    from t2t_torch.readers.head import Head, Match
 
 
 _WIDTH = 140  # characters of a line of `help_string`
@@ -187,27 +188,40 @@ class Register:
 
 
 class RegisterReader:
-    """Decorator that registers a reader, with the suffixes of its files."""
+    """Decorator that registers a reader, with the suffixes of its files and their recognition."""
 
     @overload
     def __call__(self, target: _Declared) -> _Declared: ...
 
     @overload
     def __call__(
-        self, target: str | None = None, *, endings: Sequence[str] = ()
+        self,
+        target: str | None = None,
+        *,
+        endings: Sequence[str] = (),
+        matches: Callable[[Head], Match | None] | None = None,
     ) -> Callable[[_Declared], _Declared]: ...
 
-    def __call__(self, target: Any = None, *, endings: Sequence[str] = ()) -> Any:
+    def __call__(
+        self,
+        target: Any = None,
+        *,
+        endings: Sequence[str] = (),
+        matches: Callable[[Head], Match | None] | None = None,
+    ) -> Any:
         """Registers a function (path, bad, *, options) that yields `Record`s.
 
         Args:
           target: the function; or the name of the format, by default that of the function.
           endings: suffixes of file names, such as ".tagged"; such files need no "format".
+          matches: the confidence that a file is of this format, from its head, with the options
+            to read it by; see `readers/head.py`.  None: the suffix alone decides.
         """
         name = None if callable(target) else target
 
         def declare(read: _Declared) -> _Declared:
-            read.endings = tuple(endings)  # type: ignore[attr-defined]
+            declared: Any = read
+            declared.endings, declared.matches = tuple(endings), matches
             return cast("_Declared", _register("reader", name, read))
 
         return declare(target) if callable(target) else declare
@@ -233,6 +247,8 @@ register_hook = Register("hook")
 """Declares a `Hook`, which watches a run."""
 register_run_kind = Register("run_kind")
 """Declares a `RunKind`, what the library does with the runs of one kind; see `run_kinds/`."""
+register_proposer = Register("proposer")
+"""Declares a function that proposes problems for a table; see `declaration/proposal.py`."""
 register_reader = RegisterReader()
 """Declares a function that yields the records of a file; see `readers/`."""
 
@@ -353,6 +369,11 @@ def run_kind(name: str) -> Any:
 def reader(name: str) -> Callable[..., Any]:
     """Returns the function that reads files of the format of this name."""
     return cast("Callable[..., Any]", _find("reader", name))
+
+
+def proposer(name: str) -> Callable[..., Any]:
+    """Returns the function that proposes problems of the kind of this name."""
+    return cast("Callable[..., Any]", _find("proposer", name))
 
 
 def list_names(kind: str) -> list[str]:

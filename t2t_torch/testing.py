@@ -122,6 +122,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         (Span, {"question": words, "context": words}, Span()),
         (Choice, candidates, Choice(("positive", "negative"))),
         (TreeFeature, {"inputs": words}, TreeFeature(TransitionEncoder(["IN:A", "SL:B", "SL:C"]))),
+        (ClassLabel, {"inputs": Audio()}, ClassLabel(labels)),
         (Text, {"inputs": Audio()}, Transcript(text.encoder)),
         (
             TreeFeature,
@@ -134,7 +135,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
     for kind, inputs, target in made:
         notes = {"weight": RowWeight()} if kind is ClassLabel else {}
         features = Features(inputs, {"targets": target}, notes=notes)
-        is_claimed = not isinstance(target, Transcript) or Audio in model_class.reads
+        is_claimed = Audio() not in inputs.values() or Audio in model_class.reads
         if kind in model_class.produces and is_claimed and fits(features):
             yield features
     both = Features(

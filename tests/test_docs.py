@@ -58,6 +58,7 @@ SMALL = {
     "t2t-exporter": [],
     "t2t-import": [],
     "t2t-latency": [],
+    "t2t-predict": [],
     "t2t-quick": ["--minutes=0.02"],
     "t2t-query-server": [],
     "t2t-server": [],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from t2t_torch import registry
 from t2t_torch.bin.command import Command
 from t2t_torch.errors import UsageError
-from t2t_torch.reporter import output, phase
+from t2t_torch.reporter import message, output, phase
 from t2t_torch.signals import EarlyExit, SignalStop, ending_on_signals
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ def _datagen(settings: DatagenSettings) -> None:
     from t2t_torch.workflows.generate import declare, generate
 
     if settings.declare:
+        if settings.merge_labels:
+            raise UsageError("--merge_labels is given with --problem, once the data is declared.")
         with phase("reading the data to declare"):
             target = settings.declare_to
-            declare(Path(settings.declare), Path(target) if target else None)
+            choice = settings.declare_choice or 1
+            declare(Path(settings.declare), Path(target) if target else None, choice)
         return
     if settings.declare_to:
         raise UsageError(
@@ -69,9 +73,17 @@ def _next(name: str, settings: DatagenSettings) -> str:
                 f"  {shlex.join(command)} --train_steps=STEPS\n"
                 "(trains the imported model further; STEPS count those that it has)"
             )
-    from t2t_torch.train.recommendation import recommend
+    from t2t_torch.train.recommendation import recommend_several
 
-    return recommend(name, data_dir).command(name, data_dir, settings.t2t_usr_dir)
+    first, *others = recommend_several(name, data_dir)
+    lines = first.command(name, data_dir, settings.t2t_usr_dir)
+    if not others:
+        return lines
+    words = ["t2t-trainer", f"--problem={name}", "--model=auto", "--hparams_set=auto"]
+    words += ["--train_seconds=600", f"--data_dir={data_dir}", "--output_dir=run"]
+    words += [f"--t2t_usr_dir={directory}" for directory in settings.t2t_usr_dir]
+    several = ", ".join(one.model for one in (first, *others))
+    return f"{lines}\nor the best of {several}, in ten minutes:\n  {shlex.join(words)}"
 
 
 datagen = Command("t2t-datagen", "workflows.generate.DatagenSettings", _datagen)
@@ -126,6 +138,14 @@ trainer = Command(
 decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", "workflows.decode.decode")
 
 
+predict = Command(
+    "t2t-predict",
+    "workflows.predict.PredictSettings",
+    "workflows.run.predict_file",
+    positional="paths",
+)
+
+
 def _evaluate(settings: EvaluateSettings) -> int:
     """Evaluates; returns the exit code."""
     from t2t_torch.workflows.evaluate import evaluate
@@ -178,8 +198,26 @@ def _quick(settings: QuickSettings) -> int:
     from t2t_torch.workflows.quick import quick as workflow
 
     with ending_on_signals():
-        number = workflow(settings, stop=SignalStop())
+        ask = _ask if sys.stdin.isatty() else None
+        number = workflow(settings, stop=SignalStop(), ask=ask)
     return 128 + number if number else 0
+
+
+def _ask(choices: Sequence[str]) -> int:
+    """Reads the number of one of several declarations from the terminal.
+
+    Raises:
+      KeyboardInterrupt: the input has ended, as by Ctrl-D.
+    """
+    listed = "\n".join(f"  {number}. {one}" for number, one in enumerate(choices, 1))
+    message(f"Several problems are as likely:\n{listed}")
+    answer, numbers = "", list(map(str, range(1, 1 + len(choices))))
+    while answer not in numbers:
+        try:
+            answer = input(f"Which one (1 to {len(choices)})? ").strip()
+        except EOFError:
+            raise KeyboardInterrupt from None
+    return int(answer)
 
 
 quick = Command(

@@ -61,6 +61,10 @@ class Ragged:
         lengths = np.concatenate([part.lengths for part in parts])
         return cls.from_lengths(np.concatenate([part.values for part in parts]), lengths)
 
+    def select(self, rows: npt.NDArray[np.bool_]) -> Ragged:
+        """Returns some rows, by a mask, [rows]."""
+        return Ragged.from_lengths(self.values[np.repeat(rows, self.lengths)], self.lengths[rows])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -289,6 +289,11 @@ def any_text(parts: Sequence[Any], column: Column) -> str:
     return column.join.join(part for part in texts if part) if len(texts) > 1 else texts[0]
 
 
+def sound(parts: Sequence[Any], column: Column) -> str | Path:
+    """Returns the path of a sound, as it is written: see `find_sounds`; or a file of a folder."""
+    return parts[0] if isinstance(parts[0], Path) else text(parts, column)
+
+
 def texts(parts: Sequence[Any], column: Column) -> list[str]:
     """Returns a list of at least one text, all non-empty."""
     made = [_text_of(part) for part in _listed(parts, column)]
@@ -310,8 +315,29 @@ def words(parts: Sequence[Any], column: Column) -> list[str]:
     return made
 
 
+ON = ("1", "1.0", "true", "yes")  # in lower case, as OFF: the label of the column applies
+OFF = ("0", "0.0", "false", "no", "", "-1")  # -1: not judged, as in the test set of Jigsaw
+
+
+def _one_hot(parts: Sequence[Any], column: Column) -> list[str]:
+    """Returns the names of the columns whose value is 1 or true.
+
+    Raises:
+      UnfitError: a value is neither on nor off.
+    """
+    states = [_text_of(part).strip().lower() for part in parts]
+    for state in states:
+        if state not in ON + OFF:
+            raise UnfitError(f"{_short(state)} is neither 0 nor 1, nor false nor true")
+    return [name for name, state in zip(column.column, states, strict=True) if state in ON]
+
+
 def label(parts: Sequence[Any], column: Column) -> str:
     """Returns a label."""
+    if column.one_hot:
+        parts = _one_hot(parts, column)
+        if len(parts) != 1:
+            raise UnfitError(f"{len(parts)} labels, where one was expected")
     made = text(parts, column)
     if "\n" in made or "\r" in made:
         raise UnfitError(f"the label {_short(made)} holds a line break")
@@ -320,6 +346,8 @@ def label(parts: Sequence[Any], column: Column) -> str:
 
 def labels(parts: Sequence[Any], column: Column) -> list[str]:
     """Returns zero or more labels; whitespace around the labels in a string is stripped."""
+    if column.one_hot:
+        return _one_hot(parts, column)
     made = _listed(parts, column)
     if column.split is not None:
         made = [part.strip() if isinstance(part, str) else part for part in made]
@@ -375,7 +403,13 @@ def number_of(value: Any) -> float:
 def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
     """Returns answers as {"text", "start"}; a string has no start, an empty one means no answer."""
     made: list[dict[str, Any]] = []
-    for part in list_of(parts[0]) or ([parts[0]] if parts[0] else []):
+    held = parts[0]
+    if isinstance(held, Mapping) and isinstance(held.get("text"), list):  # as in `datasets`
+        starts = held.get("answer_start", held.get("start"))
+        names = ("text",) if starts is None else ("text", "start")
+        columns = (held["text"],) if starts is None else (held["text"], starts)
+        held = [dict(zip(names, one, strict=False)) for one in zip(*columns, strict=False)]
+    for part in list_of(held) or ([held] if held else []):
         if isinstance(part, str):
             made.append({"text": part})
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
@@ -471,7 +505,7 @@ _CONVERSIONS: Mapping[FieldType, Callable[[Sequence[Any], Column], Any]] = {
     FieldType.ANSWERS: answers,
     FieldType.TREE: text,
     FieldType.IMAGE: image,
-    FieldType.SOUND: text,  # found beside the file of the row: see `SampleMaker.find_sounds`
+    FieldType.SOUND: sound,
     FieldType.PROBABILITIES: probabilities,
     FieldType.GAZETTEER: gazetteer,
 }
@@ -543,6 +577,7 @@ class SampleMaker:
     ) -> None:
         self._kind = kind
         self._labels = frozenset(declaration.labels)
+        self._merged = declaration.merge_labels
         self._sizes = sizes
         assert declaration.files is not None
         files = declaration.files
@@ -586,6 +621,8 @@ class SampleMaker:
           UnfitError: a path leads to no file.
         """
         for field in self._sounds:
+            if isinstance(sample[field], Path):
+                continue
             path = record.place.path.parent / sample[field].strip()
             if not path.is_file():
                 raise UnfitError(f"{path} is not there")
@@ -613,6 +650,15 @@ class SampleMaker:
             made["weight"] = made["weight"][0]
         return made
 
+    def inputs(self, row: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+        """Returns the given fields of a row's sample, as `sample`; other columns may be missing."""
+        made: dict[str, Any] = {}
+        for field, value, column in self._fields:
+            if field in fields:
+                self._make(made, row, field, value, column)
+        self._check_words(made)
+        return made
+
     def _make(
         self,
         made: dict[str, Any],
@@ -624,6 +670,9 @@ class SampleMaker:
         """Adds a field to a sample."""
         try:
             made[field] = converted(value, picked(row, column), column)
+            if self._merged and value in _LABELS and not isinstance(held := made[field], Mapping):
+                merged = [self._merged.get(one, one) for one in _items(held)]
+                made[field] = merged[0] if isinstance(held, str) else merged
             self._check(field, value, made)
         except MissingColumnError:
             raise
@@ -653,7 +702,8 @@ class SampleMaker:
 
     def _check_words(self, made: dict[str, Any]) -> None:
         """Parses trees; UnfitError unless words, tags and leaves have the same number."""
-        for field, value, _ in self._fields:
+        there = [(field, value) for field, value, _ in self._fields if field in made]
+        for field, value in there:
             if value is FieldType.TREE:
                 try:
                     made[field] = parse_tree(made[field])
@@ -662,7 +712,7 @@ class SampleMaker:
                 leaves = made[field].words
                 if made.setdefault("inputs", leaves) != leaves:
                     raise UnfitError(f"the words are not those of the tree: {' '.join(leaves)!r}.")
-        for field, value, _ in self._fields:
+        for field, value in there:
             if value not in (FieldType.TAGS, FieldType.GAZETTEER):
                 continue
             held, words = made[field], len(made["inputs"])
@@ -691,7 +741,7 @@ class SampleMaker:
         Raises:
           MissingColumnError: the row lacks a column of "split_by".
         """
-        group = self._group(row, sample)
+        group = self.group(row, sample)
         if group in held_out:
             return held_out[group]
         share = group / 2**64
@@ -727,9 +777,9 @@ class SampleMaker:
                 )
             with contextlib.suppress(UnfitError):  # reported when samples are made
                 sample = self.sample(record.values)
-                group = self._group(record.values, sample)
+                group = self.group(record.values, sample)
                 sizes[group] += 1
-                labels.setdefault(group, set()).update(self._labels_of(sample))
+                labels.setdefault(group, set()).update(self.labels_of(sample))
         wanted = sum(self._wanted.values())
         if wanted * 2 > sizes.total() > 0 and asked is not Split.TRAIN:
             raise DataError(
@@ -756,15 +806,21 @@ class SampleMaker:
                 self.say(f"{len(absent):,} labels are absent from {place!r}: {names}.")
         return held
 
-    def _labels_of(self, sample: Mapping[str, Any]) -> Iterator[str]:
+    def group_text(self, sample: Mapping[str, Any]) -> str:
+        """Returns the texts of a sample by which it is held out; "" for pictures and sounds."""
+        parts = [sample[field] for field in self._kind.group]
+        parts = [" ".join(one) if isinstance(one, list) else one for one in parts]
+        return " ".join(parts) if all(isinstance(one, str) for one in parts) else ""
+
+    def labels_of(self, sample: Mapping[str, Any]) -> Iterator[str]:
         """Yields the labels and tags of a sample, of probabilities the most probable label."""
         for field in self.labelled:
             held = sample[field]
             if isinstance(held, Mapping):
                 held = max(held, key=held.__getitem__)
-            yield from map(str, held if isinstance(held, list | tuple) else [held])
+            yield from map(str, _items(held))
 
-    def _group(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> int:
+    def group(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> int:
         """Returns a hash of the row's input (for questions about a text, the text; for documents of
         a query, the query), or of the columns of "split_by": equal rows, and rows that would reveal
         an answer, share it.
@@ -775,10 +831,15 @@ class SampleMaker:
             group = [sample[field] for field in self._kind.group]
         if not all(type(one) is str for one in group):
             held = [one.tolist() if isinstance(one, np.ndarray) else one for one in group]
+            held = ["/".join(one.parts[-2:]) if isinstance(one, Path) else one for one in held]
             group = [json.dumps(held, sort_keys=True, default=str)]
         # A lone surrogate cannot be encoded in UTF-8.
         key = "\0".join(group).encode("utf-8", "surrogatepass")
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+def _items(held: Any) -> Sequence[Any]:
+    return held if isinstance(held, list | tuple) else [held]
 
 
 _MOST_GROUPS = 500_000  # in memory

@@ -38,18 +38,21 @@ class Column(_Part):
     """Location of a sample's field in a row.
 
     JSON form: a column's name, its number from 0 if columns have no names ("-1" is the last), a
-    list of columns, or {"column": ..., "split": ","} for a list in one string.
+    list of columns, {"column": ..., "split": ","} for a list in one string, or {"column": [...],
+    "one_hot": true} for labels that have a column each.
 
     Attributes:
       column: one column or several.
       split: separator of a list in string form, "[]" for Python or JSON notation; None: whitespace
         between words.
       join: separator inserted between the texts of several columns.
+      one_hot: the columns are named after labels, and are 1 or true where the label applies.
     """
 
     column: tuple[str, ...]
     split: Annotated[str, pydantic.Field(min_length=1)] | None = None
     join: str = " "
+    one_hot: bool = False
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -216,6 +219,7 @@ class Declaration(_Part):
       use_vocab_from_other_problem: the problem whose vocabulary is shared.
       vocabularies: by text field, the user's vocabulary file in the data folder.
       labels: the labels; if empty, those of the training rows.
+      merge_labels: for spellings of labels, the labels that they are replaced by.
       features: additional features of a row or its words.
       settings: settings of the kind, such as {"size": 3} for "text2real".
       shards: number of files per split.
@@ -244,6 +248,7 @@ class Declaration(_Part):
     use_vocab_from_other_problem: str | None = None
     vocabularies: Mapping[str, str] = {}
     labels: tuple[str, ...] = ()
+    merge_labels: Mapping[str, str] = {}
     features: Beside = Beside()
     settings: Mapping[str, Any] = {}
     shards: Shards = Shards()
@@ -394,7 +399,11 @@ class ProblemKind:
 _WORD = (*_VOCABULARY, "gazetteer_width")
 _TEXT_TO_LABEL = {"inputs": FieldType.TEXT, "targets": FieldType.LABEL}
 _PAIR = {"first": FieldType.TEXT, "second": FieldType.TEXT}
-_PATH_TEXT = {"inputs": "path", "targets": "text"}
+_SOUND = ("sample_rate", "resample", "speeds")
+_COLUMNS_OF_SOUNDS = {
+    "speech2text": {"inputs": "path", "targets": "text"},
+    "audio2class": {"inputs": "path", "targets": "label"},
+}
 
 KINDS: Mapping[str, ProblemKind] = {
     "text2text": ProblemKind(
@@ -476,7 +485,12 @@ KINDS: Mapping[str, ProblemKind] = {
     "speech2text": ProblemKind(
         "t2t_torch.problem_types.speech:Speech2TextProblem",
         {"inputs": FieldType.SOUND, "targets": FieldType.TEXT},
-        settings=(*_VOCABULARY, "sample_rate", "resample", "speeds"),
+        settings=(*_VOCABULARY, *_SOUND),
+    ),
+    "audio2class": ProblemKind(
+        "t2t_torch.problem_types.speech:Audio2ClassProblem",
+        {"inputs": FieldType.SOUND, "targets": FieldType.LABEL},
+        settings=_SOUND,
     ),
     "questioncontext2text": ProblemKind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
@@ -494,9 +508,12 @@ USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("lines", "text2self"): {"targets": "text"},
     ("trees", "text2tree"): {"inputs": "words", "targets": "tree"},
     ("idx", "image2class"): {"inputs": "image", "targets": "label"},
-    ("tsv", "speech2text"): _PATH_TEXT,
-    ("csv", "speech2text"): _PATH_TEXT,
-    ("jsonl", "speech2text"): _PATH_TEXT,
+    ("class_folders", "audio2class"): {"inputs": "audio", "targets": "label"},
+    **{
+        (name, kind): columns
+        for name in ("tsv", "csv", "jsonl")
+        for kind, columns in _COLUMNS_OF_SOUNDS.items()
+    },
 }
 """Default columns by format and kind, used without "fields"; otherwise the columns have the
 fields' names."""

@@ -39,6 +39,7 @@ from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
 from t2t_torch.reports.section import aligned
+from t2t_torch.reports.slices import Slices
 from t2t_torch.run.directory import RunDirectory
 from t2t_torch.run.storage import step_of
 from t2t_torch.runtime.prediction import BEST, prediction_record
@@ -196,6 +197,7 @@ class EvaluatedRows:
     Attributes:
       confusion: for each target that is a class or tags, the count of each pair (correct label,
         predicted label) in the rows iterated over so far.
+      slices: for each target with verdicts, the counts of the slices of the rows so far.
       texts: for each target that is a decoded text, the pairs (decoded text, correct text) of the
         rows iterated over so far.
 
@@ -225,6 +227,7 @@ class EvaluatedRows:
         self.confusion: dict[str, Counter[tuple[str | None, str | None]]] = {
             name: Counter() for name in select_labels(targets)
         }
+        self.slices = {n: Slices() for n, one in targets.items() if outputs.has_verdict(one)}
         is_decoded = isinstance(predictor, Predictor) and not isinstance(predictor, TreePredictor)
         self.texts: dict[str, list[tuple[str, str]]] = {
             name: []
@@ -364,6 +367,9 @@ class EvaluatedRows:
             yield evaluated(part.full_name, features, number, values, row, count)
 
     def _count(self, row: EvaluatedRow) -> None:
+        for name, slices in self.slices.items():
+            if (is_right := row.is_right(name)) is not None:
+                slices.add(row.inputs, row.right[name], is_right=is_right)
         for name, counts in self.confusion.items():
             right, value = row.right[name], row.records[name]["value"]
             pairs = zip(right, value, strict=True) if isinstance(right, list) else [(right, value)]

@@ -18,7 +18,7 @@ from absl import logging
 
 from t2t_torch import errors, files, mode, reporter
 from t2t_torch.data.shards import Shards
-from t2t_torch.declaration.problem import DeclaredProblem, usual_format
+from t2t_torch.declaration.problem import DeclaredProblem, format_like
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.journal import (
     Decoding,
@@ -55,7 +55,7 @@ from t2t_torch.decode.outputs import (
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.problem import Problem
-from t2t_torch.readers.formats import FORMATS, format_of, open_records
+from t2t_torch.readers.formats import format_of, header_of, open_records
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.runtime.prediction import (
@@ -403,18 +403,17 @@ class InputTable:
         self._path = path
         own = problem.column_names
         self._names = {name: f"predicted_{own.get(name, name)}" for name in targets}
-        name = format_of(path)
-        options: dict[str, Any] = {"blank_rows": True} if name in ("csv", "tsv") else {}
-        if isinstance(problem, DeclaredProblem) and name == usual_format(
-            problem.declaration, problem.declared_in
-        ):
-            options |= problem.declaration.options
+        name, options = format_of(path), dict[str, Any]()
+        if isinstance(problem, DeclaredProblem):
+            name, options = format_like(problem, path)
+        if name in ("csv", "tsv"):
+            options = {"blank_rows": True, **options}
         self._options = options
         bad = BadRecords(advice="Fix it.")
         records = list(open_records(path, format=name, bad=bad, options=options))
         self.rows = [record.values for record in records]
         self._lines = [record.place.line for record in records]
-        heads = self.rows or [dict.fromkeys(_header_of(path, name, options))]
+        heads = self.rows or [dict.fromkeys(header_of(path, name, options))]
         if missing := next((row for row in heads if columns.lacks(row)), None):
             raise errors.DecodeError(f"{path}: {columns.expected(missing)}")
         if taken := {*self._names.values()} & {name for row in heads for name in row}:
@@ -560,19 +559,6 @@ class InputTable:
                     _fill(book.active, number, place, value)
         with path.open("wb") as file:
             book.save(file)
-
-
-def _header_of(path: Path, format: str, options: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the names of the columns of a table without rows."""
-    if format == "parquet":
-        from pyarrow import parquet
-
-        with files.open_regular(path) as file:
-            return list(parquet.read_schema(file).names)
-    if "header" not in FORMATS[format].options or "columns" in options:
-        return [*options.get("columns", ())]
-    first = next(open_records(path, format=format, options={**options, "header": False}), None)
-    return [] if first is None else [str(name) for name in first.values.values()]
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that no workbook may hold

@@ -248,7 +248,8 @@ class Probe:
 def resolve(hparams: HParams, world: World, before: HParams | None = None) -> HParams:
     """Returns hparams with `activation_dtype` resolved; all processes use the main one's choice.
 
-    Warns of a type that is not `auto` and slower than float32, also of the one of a resumed run.
+    On a CPU without instructions for bfloat16 `auto` is float32.  Warns of a type that is not
+    `auto` and slower than float32, also of the one of a resumed run.
 
     Args:
       hparams: the requested hparams.
@@ -262,12 +263,26 @@ def resolve(hparams: HParams, world: World, before: HParams | None = None) -> HP
             warn_if_slow(hparams, world.device)
         return hparams
     chosen = 0
-    if world.leads:
+    if world.leads and world.device.type == "cpu" and not multiplies_bfloat16():
+        reporter.message("activation_dtype=auto: no instructions for bfloat16: float32")
+    elif world.leads:
         probe = Probe.of(hparams, world.device)
         reporter.message(str(probe))
         chosen = int(probe.choice == "bfloat16")
     name = "bfloat16" if world.from_leader(chosen) else "float32"
     return hparams.parse(f"activation_dtype={name}", source="probe of the machine")
+
+
+_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+
+
+def multiplies_bfloat16() -> bool:
+    """Returns whether the processor has instructions for products of bfloat16.
+
+    True if it is unknown, as with a torch that does not report the capabilities of the processor.
+    """
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return not capabilities or any(capabilities.get(name) for name in _INSTRUCTIONS)
 
 
 def warn_if_slow(hparams: HParams, device: torch.device, name: str = "as_trained") -> None:

@@ -16,7 +16,7 @@ from t2t_torch.data.raw_file import RawFile, matching, member
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.files import read_lines, staged
 from t2t_torch.problem_types.text2text import ParallelCorpus
-from t2t_torch.readers.tables import read_tsv
+from t2t_torch.readers.delimited import read_tsv
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.encoder import (
     NUM_RESERVED,

@@ -13,7 +13,8 @@ from t2t_torch.features.audio import mel_matrix
 from t2t_torch.hparam import AudioHParams
 
 _FLOOR = 1e-3  # of a mel magnitude
-_VARIANCE_EPSILON = 1e-9
+_LEAST_VARIANCE = 1e-9
+_LEAST_VARIANCE_OF_A_SOUND = 1e-4  # of log levels: less is noise of rounding
 _DELTA = (2.0, 1.0, 0.0, -1.0, -2.0)
 
 
@@ -36,23 +37,18 @@ class LogMel(nn.Module):
 
     def __init__(self, hparams: AudioHParams, sample_rate: int, floor: float = _FLOOR) -> None:
         super().__init__()
-        if hparams.audio_upper_edge_hertz > sample_rate / 2:
-            raise HParamsError(
-                f"audio_upper_edge_hertz={hparams.audio_upper_edge_hertz:g}: sounds of "
-                f"{sample_rate} Hz have frequencies up to {sample_rate / 2:g} Hz. Set "
-                f"--hparams=audio_upper_edge_hertz={sample_rate / 2:g}."
-            )
-        if hparams.audio_lower_edge_hertz >= hparams.audio_upper_edge_hertz:
+        highest = min(hparams.audio_upper_edge_hertz, sample_rate / 2)
+        if hparams.audio_lower_edge_hertz >= highest:
             raise HParamsError(
                 f"audio_lower_edge_hertz={hparams.audio_lower_edge_hertz:g} must be below "
-                f"audio_upper_edge_hertz={hparams.audio_upper_edge_hertz:g}."
+                f"audio_upper_edge_hertz, {highest:g} at {sample_rate} Hz."
             )
         self.floor = floor
         self.preemphasis, self.dither = hparams.audio_preemphasis, hparams.audio_dither
         length = int(hparams.audio_frame_length * sample_rate / 1000)
         self.size = 1 << (length - 1).bit_length()
-        edges = hparams.audio_lower_edge_hertz, hparams.audio_upper_edge_hertz
-        matrix = mel_matrix(hparams.audio_num_mel_bins, self.size // 2 + 1, sample_rate, *edges)
+        lowest, bins = hparams.audio_lower_edge_hertz, hparams.audio_num_mel_bins
+        matrix = mel_matrix(bins, self.size // 2 + 1, sample_rate, lowest, highest)
         angles = torch.arange(self.size).double() * (2 * math.pi / self.size)
         waves = torch.stack([angles.cos(), angles.sin()])  # float64: int8 exports leave it as it is
         self.register_buffer("waves", waves, persistent=False)
@@ -136,22 +132,26 @@ def _delta_filters() -> Tensor:
     return filters.div(filters.norm(dim=1, keepdim=True))
 
 
-def normalized(x: Tensor, lengths: Tensor) -> Tensor:
+def normalized(x: Tensor, lengths: Tensor, *, by_bin: bool = True) -> Tensor:
     """Returns spectrograms with mean 0 and variance 1 over the frames of each utterance.
 
     Args:
       x: [B, F, bins, channels], 0 at padding.
       lengths: number of valid frames, [B].
+      by_bin: False for the mean and the variance of all bins of a channel together.
 
     Returns:
       [B, F, bins, channels], 0 at padding.
     """
     mask = (torch.arange(x.size(1), device=x.device) < lengths[:, None])[..., None, None]
-    count = lengths.clamp(min=1)[:, None, None, None]
-    mean = x.sum(1, keepdim=True) / count
+    axes = (1,) if by_bin else (1, 2)
+    count = lengths.clamp(min=1)[:, None, None, None] * (1 if by_bin else x.size(2))
+    mean = x.sum(axes, keepdim=True) / count
     centred = (x - mean) * mask
-    variance = centred.square().sum(1, keepdim=True) / count
-    return centred * (variance + _VARIANCE_EPSILON).rsqrt()
+    variance = centred.square().sum(axes, keepdim=True) / count
+    # A sum with so small a number is removed by the exporter, and silence would be divided by 0.
+    least = _LEAST_VARIANCE if by_bin else _LEAST_VARIANCE_OF_A_SOUND
+    return centred * variance.clamp(min=least).rsqrt()
 
 
 class SpecAugment(nn.Module):

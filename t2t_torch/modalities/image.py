@@ -59,6 +59,11 @@ class Patches(nn.Module):
         return embedded + self.place
 
 
+def reads_pixels(hparams: HParams) -> bool:
+    """Returns whether a model of pictures reads pixels, not patches."""
+    return isinstance(hparams, ImageHParams) and not hasattr(hparams, "patch_size")
+
+
 class ImageModality(InputModality):
     """Modality of images, as a sequence of patches: [B, P, H].  Inputs only."""
 
@@ -67,8 +72,7 @@ class ImageModality(InputModality):
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
         """Returns `PixelModality` for models that read pixels."""
-        reads_pixels = isinstance(hparams, ImageHParams) and not hasattr(hparams, "patch_size")
-        return PixelModality if reads_pixels else cls
+        return PixelModality if reads_pixels(hparams) else cls
 
     @classmethod
     def bottom_of(cls, feature: Image, hparams: Any) -> nn.Module:

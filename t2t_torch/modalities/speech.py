@@ -22,6 +22,7 @@ from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
 from t2t_torch.layers.pooling import padding_mask
+from t2t_torch.modalities.image import reads_pixels
 from t2t_torch.modality import BatchPrediction, Hidden, InputModality, Loss, Modality
 from t2t_torch.text.encoder import EOS, PAD
 
@@ -85,8 +86,47 @@ def mask_of(lengths: Tensor, count: int) -> Tensor:
     return torch.arange(count, device=lengths.device) < lengths[:, None]
 
 
-class SpeechBottom(nn.Module):
-    """Embeds waveforms: log-mel, normalization by utterance, SpecAugment, convolutions.
+class SpectrogramBottom(nn.Module):
+    """Makes spectrograms of waveforms: log-mel, normalization by utterance, SpecAugment.
+
+    Args:
+      feature: sampling rate.
+      hparams: audio_*, num_zeropad_frames.
+    """
+
+    def __init__(self, feature: Audio, hparams: HParams) -> None:
+        super().__init__()
+        self.zeros = hparams.num_zeropad_frames
+        self.by_bin = hparams.audio_normalization == "bin"
+        self.log_mel = LogMel(hparams, feature.sample_rate)
+        self.augment: SpecAugment | None = None
+        if hparams.audio_time_masks or hparams.audio_frequency_masks:
+            self.augment = SpecAugment(hparams)
+
+    def forward(self, waveforms: Tensor, seeds: Tensor | None = None) -> Tensor:
+        """Returns spectrograms with `zeros` frames after the last one, 0 at padding.
+
+        Args:
+          waveforms: [B, frames, samples] int16.
+          seeds: seeds of SpecAugment, [B]; None: no augmentation.
+
+        Returns:
+          [B, F, bins, channels].
+        """
+        with torch.no_grad(), torch.autocast(waveforms.device.type, enabled=False):
+            x, lengths = self.log_mel(waveforms.float() / LOUDEST, waveforms != NO_SAMPLE)
+            x = normalized(x, lengths, by_bin=self.by_bin)
+            if self.training and self.augment is not None and seeds is not None:
+                x = self.augment(x, lengths, seeds)
+        return F.pad(x, (0, 0, 0, 0, 0, self.zeros))
+
+    def lengths(self, waveforms: Tensor) -> Tensor:
+        """Returns the number of valid frames, with `zeros`.  -> [B]."""
+        return self.log_mel.lengths(waveforms != NO_SAMPLE) + self.zeros
+
+
+class SpeechBottom(SpectrogramBottom):
+    """Embeds waveforms: spectrograms, then convolutions.
 
     Args:
       feature: sampling rate.
@@ -94,12 +134,7 @@ class SpeechBottom(nn.Module):
     """
 
     def __init__(self, feature: Audio, hparams: HParams) -> None:
-        super().__init__()
-        self.zeros = hparams.num_zeropad_frames
-        self.log_mel = LogMel(hparams, feature.sample_rate)
-        self.augment: SpecAugment | None = None
-        if hparams.audio_time_masks or hparams.audio_frequency_masks:
-            self.augment = SpecAugment(hparams)
+        super().__init__(feature, hparams)
         self.convolutions = ShorteningConvolutions(
             hparams.audio_num_mel_bins,
             self.log_mel.channels,
@@ -108,19 +143,9 @@ class SpeechBottom(nn.Module):
         )
 
     def forward(self, waveforms: Tensor, seeds: Tensor | None = None) -> Tensor:
-        """Returns the outputs of `ShorteningConvolutions`.
-
-        Args:
-          waveforms: [B, frames, samples] int16.
-          seeds: seeds of SpecAugment, [B]; None: no augmentation.
-        """
-        with torch.no_grad(), torch.autocast(waveforms.device.type, enabled=False):
-            x, lengths = self.log_mel(waveforms.float() / LOUDEST, waveforms != NO_SAMPLE)
-            x = normalized(x, lengths)
-            if self.training and self.augment is not None and seeds is not None:
-                x = self.augment(x, lengths, seeds)
-        x = F.pad(x, (0, 0, 0, 0, 0, self.zeros))
-        embedded: Tensor = self.convolutions(x, lengths + self.zeros)
+        """Returns the outputs of `ShorteningConvolutions`; see `SpectrogramBottom`."""
+        x = super().forward(waveforms, seeds)
+        embedded: Tensor = self.convolutions(x, self.lengths(waveforms))
         return embedded
 
 
@@ -128,7 +153,12 @@ class SpeechModality(InputModality):
     """Modality of sounds: [B, frames, samples] int16 -> [B, S, H].  Inputs only."""
 
     serves = Audio
-    bottom: SpeechBottom
+    bottom: SpectrogramBottom
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns `SpectrogramModality` for models that read pixels."""
+        return SpectrogramModality if reads_pixels(hparams) else cls
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: Any) -> nn.Module:
@@ -142,9 +172,21 @@ class SpeechModality(InputModality):
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns True at the outputs of a sound's own frames.  -> [B, S] bool."""
-        bottom = self.bottom
-        lengths = bottom.log_mel.lengths(values != NO_SAMPLE) + bottom.zeros
-        return mask_of(shortened(lengths), shortened(values.size(1) + bottom.zeros))
+        lengths = self.bottom.lengths(values)
+        return mask_of(shortened(lengths), shortened(values.size(1) + self.bottom.zeros))
+
+
+class SpectrogramModality(SpeechModality):
+    """Modality of sounds as pictures: [B, frames, samples] -> [B, F, bins, channels]."""
+
+    @classmethod
+    def bottom_of(cls, feature: Any, hparams: Any) -> nn.Module:
+        """Returns the log mel filterbank."""
+        return SpectrogramBottom(feature, hparams)
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True at a sound's own frames.  -> [B, F] bool."""
+        return mask_of(self.bottom.lengths(values), values.size(1) + self.bottom.zeros)
 
 
 def ctc_losses(logits: Tensor, mask: Tensor, targets: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from torch.utils import data
 from torchdata import nodes
 
@@ -204,6 +205,7 @@ class EvalBatches:
       shards: shards of the split.
       features: features of the problem.
       batching: batching settings.
+      rows: which rows are read, [rows]; None: all.
       rank: rank of this process: it takes batches rank, rank + world_size, ...
       world_size: number of processes.
       workers: threads that make batches, as in `read_ahead`.
@@ -216,6 +218,7 @@ class EvalBatches:
         features: Features,
         batching: Batching,
         *,
+        rows: npt.NDArray[np.bool_] | None = None,
         rank: int = 0,
         world_size: int = 1,
         workers: int = 1,
@@ -224,7 +227,13 @@ class EvalBatches:
         self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         examples = Examples.of(shards, features, batching, bound=batching.bound)
         self.cut = examples.cut
-        plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
+        plan = EpochPlan(
+            examples.lengths,
+            batching.evaluation,
+            source=examples.source,
+            carry=False,
+            counts=None if rows is None else rows.astype(np.int64),
+        )
         batches = plan.in_order()
         self.total = len(batches)
         # Not in order of length: the first batches would have only short examples.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.pipeline.collate import Batch, Collator
+from t2t_torch.pipeline.folds import rows_of_fold
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
     NO_LIMIT,
@@ -127,7 +128,7 @@ class TrainingSplit:
             )
             return cls(streams, streams.collate, streams.report)
         examples = Examples.of(shards, features, batching, seed=seed)
-        counts = _counts(examples, batching)
+        counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
         pad_to = None
         if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
             pad_to = _fixed_shapes(batching.training, features)
@@ -182,11 +183,12 @@ class TrainingSplit:
 
 def _check_streams(batching: Batching) -> None:
     """Raises HParamsError if rows are sampled although they are read as one text."""
-    if batching.hparams.bagging_share:
-        raise HParamsError(
-            f"bagging_share={batching.hparams.bagging_share} leaves rows out, and stream_length "
-            "reads each row on where the one before has ended. Set one of them to 0."
-        )
+    for name in ("bagging_share", "fold"):
+        if value := getattr(batching.hparams, name):
+            raise HParamsError(
+                f"{name}={value} leaves rows out, and stream_length reads each row on where the "
+                "one before has ended. Leave one of them out."
+            )
     if batching.preprocess is not None:
         raise HParamsError(
             "the problem's preprocess_example changes one example at a time, and stream_length "
@@ -195,15 +197,23 @@ def _check_streams(batching: Batching) -> None:
         )
 
 
-def _counts(examples: Examples, batching: Batching) -> npt.NDArray[Any] | None:
-    """Returns the count of each example per epoch, as set by `bagging_share`."""
+def _counts(
+    examples: Examples, batching: Batching, fold: npt.NDArray[np.bool_] | None
+) -> npt.NDArray[Any] | None:
+    """Returns the count of each example per epoch, as set by `bagging_share` and `fold`."""
     share, seed = batching.hparams.bagging_share, batching.hparams.bagging_seed
     if seed and not share:
         raise HParamsError(
             f"bagging_seed={seed} is read by nothing: it needs bagging_share. Set bagging_share=1, "
             "or leave it out."
         )
-    return bagged(len(next(iter(examples.lengths.values()))), share, seed)
+    counts = bagged(len(next(iter(examples.lengths.values()))), share, seed)
+    if fold is None:
+        return counts
+    if batching.split_length:
+        raise HParamsError("fold is of rows, and split_to_length makes several examples of one.")
+    kept = (~fold).astype(np.int64)
+    return kept if counts is None else counts * kept
 
 
 def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:

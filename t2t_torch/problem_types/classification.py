@@ -21,6 +21,12 @@ from t2t_torch.features import (
 )
 from t2t_torch.text_problem import TextProblem
 
+_OF_TEXTS = (
+    "linear/linear_base",
+    "text_cnn/text_cnn_base",
+    "bilstm_attention_classifier/bilstm_attention_classifier_small",
+)
+
 
 class Text2ClassProblem(TextProblem):
     """Text classification into one of several classes.
@@ -36,6 +42,7 @@ class Text2ClassProblem(TextProblem):
     text_fields = ("inputs",)
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    portfolio = _OF_TEXTS
     batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False
     optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")
@@ -66,6 +73,7 @@ class Text2MultiLabelProblem(TextProblem):
     text_fields = ("inputs",)
     metrics = ("exact_match", "f1_micro")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    portfolio = _OF_TEXTS
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
@@ -127,6 +135,7 @@ class Text2RealProblem(RealTargets):
 
     text_fields = ("inputs",)
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    portfolio = _OF_TEXTS
     batch_size_means_tokens = True
 
     def stored_features(self, directory: Path) -> Features:
@@ -140,6 +149,7 @@ class TextPairProblem(TextProblem):
 
     text_fields = ("first", "second")
     suggested_flags = "--model=pair_classifier --hparams_set=pair_classifier_base"
+    portfolio = ("linear/linear_base",)
     batch_size_means_tokens = True
 
     def pair(self, directory: Path) -> dict[str, Feature]:

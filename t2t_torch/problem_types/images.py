@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from t2t_torch.data.manifest import datagen_command
-from t2t_torch.data.vocabulary_builder import LabelVocabularyBuilder, VocabularyBuilder
-from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.features import ClassLabel, Features, Image, PixelSequence, Text
+from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.features import Features, Image, PixelSequence, Text
 from t2t_torch.features.image_augmentation import Change, fits_first, parse
 from t2t_torch.features.picture import center_fit
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
+from t2t_torch.problem_types.labelled import LabelledProblem
+from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
 
 
-class Image2ClassProblem(Problem):
+class Image2ClassProblem(LabelledProblem):
     """Classification of images of a fixed size.
 
     `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.  If
@@ -34,7 +33,6 @@ class Image2ClassProblem(Problem):
       height: pixels.
       width: pixels.
       channels: 1 for greyscale, 3 for RGB.
-      class_labels: the names of the classes; if empty, those of the training data.
       encoded: True to store files instead of pixels.
       augmentation: random changes of training images, such as ("crop:4", "flip"); see
         `features/image_augmentation.py`.  The hparam `image_augmentation` replaces them.
@@ -43,25 +41,16 @@ class Image2ClassProblem(Problem):
     height: ClassVar[int] = 28
     width: ClassVar[int] = 28
     channels: ClassVar[int] = 1
-    class_labels: ClassVar[tuple[str, ...]] = ()
     encoded: ClassVar[bool] = False
     augmentation: ClassVar[Sequence[str]] = ()
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=resnet --hparams_set=resnet_mnist --train_steps=5000"
     setting_names = ("height", "width", "channels", "class_labels")
     optional_setting_names = ("encoded",)
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builder of the labels; none if `class_labels` lists them."""
-        if self.class_labels:
-            return []
-        return [LabelVocabularyBuilder(self._labels_file, lambda sample: [sample["targets"]])]
-
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the image and the label."""
         image = Image(self.height, self.width, self.channels, is_file=self.encoded)
-        labels = self._labels(directory)
-        return Features({"inputs": image}, {"targets": ClassLabel(labels, not self.class_labels)})
+        return Features({"inputs": image}, {"targets": self.target(directory)})
 
     def preprocessing(self, hparams: DataHParams) -> Callable[..., Mapping[str, Any]] | None:
         """Returns the function that changes training images; see `Problem.preprocessing`.
@@ -80,21 +69,6 @@ class Image2ClassProblem(Problem):
             raise HParamsError(str(error)) from None
         fits = size if fits_first(names) else None
         return ImageChanges(changes, own, fits) if changes else own
-
-    @property
-    def _labels_file(self) -> str:
-        return f"labels.{self.dataset_name}.targets.txt"
-
-    def _labels(self, directory: Path) -> ClassLabelEncoder:
-        if self.class_labels:
-            return ClassLabelEncoder(self.class_labels)
-        path = directory / self._labels_file
-        if not path.exists():
-            raise DataError(
-                f"The list of labels of {self.name!r}, {path}, is not there. "
-                f"Make it:  {datagen_command(self.name, directory)}"
-            )
-        return ClassLabelEncoder.load(path)
 
 
 @dataclasses.dataclass(frozen=True)

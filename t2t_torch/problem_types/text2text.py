@@ -10,7 +10,7 @@ from typing import ClassVar
 from t2t_torch.data.raw_file import RawFile, existing_files, matching
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
-from t2t_torch.readers.tables import read_tsv
+from t2t_torch.readers.delimited import read_tsv
 from t2t_torch.readers.text_file import BadRecords, aligned, read_segments
 from t2t_torch.text_problem import Text2TextProblem, TextProblem
 

@@ -178,6 +178,7 @@ class Text2TagsProblem(WordProblem):
     `metrics` may omit `span_f1`.
     """
 
+    portfolio = ("linear_crf/linear_crf_base",)
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
     has_tokenizer = True
 

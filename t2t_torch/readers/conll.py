@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from t2t_torch.errors import UsageError
+from t2t_torch.files import without_packing
+from t2t_torch.readers.head import SURE, Head, Match
 from t2t_torch.readers.text_file import (
     BadRecords,
     Place,
@@ -19,6 +24,7 @@ from t2t_torch.readers.text_file import (
     without_end,
 )
 from t2t_torch.registry import register_reader
+from t2t_torch.text.tags import SCHEME_TAG
 
 DOCUMENT_START = "-DOCSTART-"
 """First word of a line that starts a document in CoNLL-2003."""
@@ -29,7 +35,61 @@ Row = tuple[int, list[str]]
 """A line number and the line's columns."""
 
 
-@register_reader("conll", endings=(".conll", ".bio", ".iob"))
+_COMMENT = re.compile(r"#[ \t]")
+_MAX_TAGS = 200
+
+
+def _match_conll(head: Head) -> Match | None:
+    """Recognizes words with tags, one on each line, between blank lines."""
+    least = Match(0.3) if head.has_ending(".conll", ".bio", ".iob") else None
+    options: dict[str, Any] = {}
+    blocks = [list(block) for block in head.blocks]
+    starts = any(line.startswith(DOCUMENT_START) for line in head.full_lines)
+    if starts or sum(len(b) == 1 and b[0].split()[0] == _SEPARATOR for b in blocks) > 1:
+        options["skip_docstart"] = True  # of CoNLL-2003, of CoNLL-2002
+        marks = (DOCUMENT_START, f"{_SEPARATOR} ")
+        blocks = [[line for line in block if not line.startswith(marks)] for block in blocks]
+    doubts = []
+    heading = [itertools.takewhile(_COMMENT.match, block) for block in blocks]
+    comments = [line for lines in heading for line in lines]
+    words = [line for block in blocks for line in block]
+    delimiter, width = _columns(words)
+    odd = any(len(_fields(line, delimiter)) != width for line in comments)
+    if odd or len(comments) * 2 > len(blocks):  # no word begins so many sentences
+        options["comments"] = True
+        doubts = [f"lines such as {comments[0][:60]!r} are left out as comments."]
+        blocks = [list(itertools.dropwhile(_COMMENT.match, block)) for block in blocks]
+        words = [line for block in blocks for line in block]
+        delimiter, width = _columns(words)
+    rows = [_fields(line, delimiter) for line in words]
+    rows = [row for row in rows if len(row) == width]
+    if len(blocks) < 2 or width < 2 or len(rows) < SURE * len(words):
+        return least
+    if delimiter:
+        options["delimiter"] = delimiter
+    columns = [Counter(row[n] for row in rows) for n in range(width)]
+    few = [one for one in columns if len(one) <= min(_MAX_TAGS, len(rows) / 2)]
+    if any(len(one) > 1 and all(map(SCHEME_TAG.fullmatch, one)) for one in columns):
+        return Match(1.0, options, doubts)
+    return Match(0.96 if few and not delimiter else 0.6 if few else 0.3, options, doubts)
+
+
+def _columns(lines: Sequence[str]) -> tuple[str, int]:
+    """Returns the delimiter of the columns, "" for blanks, and their usual number."""
+    best: tuple[int, str, int] = (0, "", 0)
+    for delimiter in ("", "\t"):
+        widths = Counter(len(_fields(line, delimiter)) for line in lines)
+        width, count = max(widths.items(), key=lambda one: one[1], default=(0, 0))
+        if count > best[0]:
+            best = count, delimiter, width
+    return best[1:]
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    return line.split(delimiter) if delimiter else split_at_blanks(line)
+
+
+@register_reader("conll", endings=(".conll", ".bio", ".iob"), matches=_match_conll)
 def read_conll(
     path: Path,
     bad: BadRecords,
@@ -37,6 +97,7 @@ def read_conll(
     columns: Sequence[str] = (),
     delimiter: str = "",
     skip_docstart: bool = False,
+    comments: bool = False,
     encoding: str = "",
 ) -> Iterator[Record]:
     """Yields sentences as one list of strings per column.
@@ -53,6 +114,7 @@ def read_conll(
         spaces and tabs.
       skip_docstart: skip lines that begin with `DOCUMENT_START`, and sentences of a single "-",
         which separate texts in CoNLL-2002.
+      comments: skip the lines before the first word of a sentence that begin with "# ".
       encoding: the file's, empty for UTF-8.
 
     Raises:
@@ -64,14 +126,14 @@ def read_conll(
     if len(set(columns)) != len(columns) or "" in columns:
         raise UsageError(f"The columns {', '.join(columns)} need a name each, none of them twice.")
     lines = TextFile(path, bad, encoding)
-    return _sentences(lines, bad, tuple(columns), delimiter, skip_docstart=skip_docstart)
+    blocks = _blocks(lines, delimiter, skip_docstart=skip_docstart, comments=comments)
+    return _sentences(lines.path, blocks, bad, tuple(columns), delimiter)
 
 
 def _sentences(
-    lines: TextFile, bad: BadRecords, names: tuple[str, ...], delimiter: str, *, skip_docstart: bool
+    path: Path, blocks: Iterator[list[Row]], bad: BadRecords, names: tuple[str, ...], delimiter: str
 ) -> Iterator[Record]:
-    path = lines.path
-    for rows in _blocks(lines, delimiter, skip_docstart=skip_docstart):
+    for rows in blocks:
         names = names or tuple(map(str, range(len(rows[0][1]))))
         width = len(names)
         uneven = next((row for row in rows if len(row[1]) != width), None)
@@ -87,7 +149,9 @@ def _sentences(
         bad.report(Place(path, number, column), why)
 
 
-def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator[list[Row]]:
+def _blocks(
+    lines: TextFile, delimiter: str, *, skip_docstart: bool, comments: bool
+) -> Iterator[list[Row]]:
     """Yields the lines between blank ones; blocks with an undecodable line are skipped."""
     rows: list[Row] = []
     spoilt = False
@@ -100,9 +164,10 @@ def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator
         if line is None:
             spoilt = True
         elif line.strip(" \t\r\n"):
-            if not (skip_docstart and line.startswith(DOCUMENT_START)):
+            is_comment = comments and not rows and bool(_COMMENT.match(line))
+            if not is_comment and not (skip_docstart and line.startswith(DOCUMENT_START)):
                 text = without_end(line)
-                rows.append((number, text.split(delimiter) if delimiter else split_at_blanks(text)))
+                rows.append((number, _fields(text, delimiter)))
         else:
             if is_sentence():
                 yield rows
@@ -120,7 +185,21 @@ NO_BREAK_SPACE = "\u00a0"
 _RANGE_OR_EMPTY = re.compile(r"[0-9]+[-.][0-9]+")
 
 
-@register_reader("conllu", endings=(".conllu",))
+def _match_conllu(head: Head) -> Match | None:
+    words = [line for line in head.full_lines if not line.startswith("#")]
+    rows = [line.split("\t") for line in words]
+    good = sum(
+        len(row) == len(COLUMNS)
+        and row[0][:1].isdecimal()
+        and (row[6] + "0").strip("_").isdecimal()
+        for row in rows
+    )
+    if good and good >= SURE * len(rows):
+        return Match(1.0)
+    return Match(0.3) if head.has_ending(".conllu") else None
+
+
+@register_reader("conllu", endings=(".conllu",), matches=_match_conllu)
 def read_conllu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     """Yields sentences as one list of strings per entry of `COLUMNS`.
 
@@ -189,7 +268,21 @@ FILES = {"words": "seq.in", "tags": "seq.out", "label": "label"}
 """File names in a folder; those of Goo et al. 2018, github.com/MiuLab/SlotGated-SLU."""
 
 
-@register_reader("bio")
+_WITHOUT_INTENT = ("words", "tags")
+
+
+def _match_bio(head: Head) -> Match | None:
+    entries = {without_packing(name): name for name in head.names}
+    if not {FILES[role] for role in _WITHOUT_INTENT} <= entries.keys():
+        return None
+    text = Head(head.path / entries[FILES["words"]])
+    options: dict[str, Any] = {"encoding": text.encoding} if text.encoding else {}
+    if FILES["label"] not in entries:
+        options["files"] = {role: entries[FILES[role]] for role in _WITHOUT_INTENT}
+    return Match(1.0, options, text.encoding_doubts)
+
+
+@register_reader("bio", matches=_match_bio)
 def read_bio(
     path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}, encoding: str = ""
 ) -> Iterator[Record]:

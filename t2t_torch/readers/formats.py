@@ -10,8 +10,9 @@ from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError, RegistryError, UsageError
-from t2t_torch.files import without_packing
+from t2t_torch.files import open_regular, without_packing
 from t2t_torch.readers.conll import FILES
+from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.tables import MARKS
 from t2t_torch.readers.text_file import BadRecords, Record
 
@@ -32,6 +33,12 @@ class Format:
         """File extensions."""
         endings: tuple[str, ...] = getattr(self.read, "endings", ())
         return endings
+
+    @property
+    def matches(self) -> Callable[[Head], Match | None] | None:
+        """The function that recognizes a file by its head; None: its extension alone does."""
+        matches: Callable[[Head], Match | None] | None = getattr(self.read, "matches", None)
+        return matches
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,6 +148,19 @@ def open_records(
             raise UsageError(f"The format {known} has no option {name!r}; {there}.")
         _check(f"The option {name} of the format {known}", value, defaults[name])
     return found.read(path, bad or BadRecords(), **given)
+
+
+def header_of(path: Path, format: str, options: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the names of the columns of a table without rows."""
+    if format == "parquet":
+        from pyarrow import parquet
+
+        with open_regular(path) as file:
+            return list(parquet.read_schema(file).names)
+    if "header" not in FORMATS[format].options or "columns" in options:
+        return [*options.get("columns", ())]
+    first = next(open_records(path, format=format, options={**options, "header": False}), None)
+    return [] if first is None else [str(name) for name in first.values.values()]
 
 
 def _check(what: str, value: Any, default: Any) -> None:

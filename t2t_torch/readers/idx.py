@@ -19,6 +19,7 @@ from typing import Any
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features.picture import decoded
 from t2t_torch.files import DAMAGED, file_content, open_bytes, without_packing
+from t2t_torch.readers.head import Head, Match, encoding_of
 from t2t_torch.readers.tables import picture_of
 from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
 from t2t_torch.registry import register_reader
@@ -27,7 +28,11 @@ _MAX_BYTES = 1 << 26  # of a picture or a text
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
 
 
-@register_reader("idx", endings=(".idx", "-ubyte", ".idx3", ".idx4"))
+def _match_idx(head: Head) -> Match | None:
+    return Match(1.0) if re.match(rb"\0\0\x08[\3\4]", head.start) else None
+
+
+@register_reader("idx", matches=_match_idx, endings=(".idx", "-ubyte", ".idx3", ".idx4"))
 def read_idx(path: Path, bad: BadRecords, *, labels: str = "") -> Iterator[Record]:
     """Yields {"image": uint8 array [height, width, channels], "label": the number, as a string}.
 
@@ -146,7 +151,63 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 AUDIO = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac", ".opus")
 
 
-@register_reader("class_folders")
+MAX_PIXELS = 64
+"""Longest side of a picture that is not scaled."""
+
+_UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unknown")
+_INSPECTED_FILES = 50
+_SPLIT_NAMES = frozenset("train training dev valid validation val eval test testing".split())
+
+
+def _match_class_folders(head: Head) -> Match | None:
+    names = class_names(head.path) if head.is_folder else []
+    if len(names) < 2 or not _SPLIT_NAMES.isdisjoint(name.lower() for name in names):
+        return None
+    path = head.path
+    kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
+    options: dict[str, Any] = {}
+    left_out = [name for name in names if name.lower() in _UNLABELLED]
+    classes = [name for name in names if name not in left_out]
+    doubts = [f"each subfolder is a class: {', '.join(classes[:10])}."]
+    if left_out:
+        options["classes"] = classes
+        doubts = [
+            f"{doubts[0][:-1]}; {', '.join(left_out)} is left out, as its texts have no class."
+        ]
+    if foreign := [entry for name in names for entry in foreign_in(path / name)]:
+        named = ", ".join(str(one.relative_to(path)) for one in foreign[:5])
+        more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
+        doubts.append(f"{named}{more}: left out, not of the kind of the other files.")
+    files = [file for name in classes for file in files_of(path / name)[:_INSPECTED_FILES]]
+    if kinds == {"text"}:
+        raw = b"\n".join(Head(file).start for file in files)
+        encoding, warnings = encoding_of(raw, path)
+        options |= {"encoding": encoding} if encoding else {}
+        doubts += warnings
+    if kinds == {"image"}:
+        shapes = {shape for file in files if (shape := _shape_of(file))}
+        if not shapes:
+            why = f"{path}: none of {len(files)} inspected pictures can be read."
+            return Match(0.9, refusal=why)
+        if len(shapes) > 1 or max(max(shapes)[:2]) > MAX_PIXELS:
+            options["encoded"] = True
+            doubts.append(
+                "the pictures are stored as files, and their centre is scaled when they are read: "
+                '"settings" has the size.'
+            )
+    return Match(0.9, options, doubts)
+
+
+def _shape_of(file: Path) -> tuple[int, int, int] | None:
+    """Returns the shape of a picture; None if it cannot be read, which generating reports."""
+    try:
+        shape: tuple[int, int, int] = picture_of(file).shape
+    except DataError:
+        return None
+    return shape
+
+
+@register_reader("class_folders", matches=_match_class_folders)
 def read_class_folders(
     path: Path,
     bad: BadRecords,
@@ -156,10 +217,10 @@ def read_class_folders(
     encoding: str = "",
     encoded: bool = False,
 ) -> Iterator[Record]:
-    """Yields {"text" or "image", "label"} for the files of a folder's subfolders.
+    """Yields {"text", "image" or "audio", "label"} for the files of a folder's subfolders.
 
     The label is the subfolder's name; the subfolders take turns.  A picture is a uint8 array
-    [height, width, channels].  A place holds the file.
+    [height, width, channels], a sound the path of its file.  A place holds the file.
 
     Args:
       path: the folder.
@@ -215,9 +276,13 @@ def _class_records(
 ) -> Iterator[Record]:
     shape = None
     for label, file in _in_turn(by_class):
-        place = Place(file, 1, unit="line" if kind_of(file) == "text" else "picture")
+        kind = kind_of(file)
+        place = Place(file, 1, unit={"text": "line", "image": "picture"}.get(kind, "sound"))
         try:
-            if kind_of(file) == "text":
+            if kind == "audio":
+                yield Record(place, {"audio": file, "label": label})
+                continue
+            if kind == "text":
                 with open_bytes(file) as opened:
                     content = opened.read(_MAX_BYTES + 1)
                 if len(content) > _MAX_BYTES:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_raw_lines, unique_keys
+from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
 from t2t_torch.registry import register_reader
 
@@ -19,7 +20,20 @@ SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
 _KINDS = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 
 
-@register_reader("jsonl", endings=(".jsonl", ".ndjson"))
+def _match_jsonl(head: Head) -> Match | None:
+    if not head.full_lines:
+        return None
+    objects = sum(isinstance(value, dict) for value in head.json_lines)
+    if objects < SURE * len(head.full_lines):
+        return Match(0.3) if head.has_ending(".jsonl", ".ndjson") else None
+    if objects == 1 and not head.has_ending(".jsonl", ".ndjson"):
+        # One row, unless the object holds the rows.
+        is_row = not all(isinstance(value, dict | list) for value in head.json_lines[0].values())
+        return Match(0.6) if is_row else None
+    return Match(0.9)
+
+
+@register_reader("jsonl", matches=_match_jsonl, endings=(".jsonl", ".ndjson"))
 def read_jsonl(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     r"""Yields the objects of a file, one per line, by key; the values are JSON's.
 
@@ -61,7 +75,66 @@ def read_jsonl(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
                 bad.report(Place(path, number, 1), _no_object(values))
 
 
-@register_reader("json")
+_NO_ROWS = (
+    "is JSON, but neither of SQuAD's form, nor an array of objects, nor one object on each line. "
+    "Write one object on each line, as data frames do:  to_json(..., orient='records', lines=True)"
+)
+
+
+def _match_json(head: Head) -> Match | None:
+    if not head.full_lines or not head.full_lines[0].lstrip("\ufeff \t").startswith(("{", "[")):
+        return None
+    if head.json is None:
+        if head.json_lines or not head.has_ending(".json"):
+            return None
+        try:
+            load_json(head.path, head.encoding)
+        except DataError as error:
+            return Match(0.3, refusal=str(error))
+    records, rows = array_in(head.json)
+    if sum(isinstance(row, dict) for row in rows) >= SURE * len(rows) > 0:
+        message = [f"the rows are the array at the key {records!r}."] if records else []
+        return Match(0.9, {"records": records} if records else {}, message)
+    if rows_of_table(head.json):
+        return Match(0.9, doubts=["the file is read as a table, not as an array."])
+    records, rows = array_in(head.json, _is_listed_row)
+    if rows:
+        where = f"the array at the key {records!r}" if records else "the array"
+        doubt = f"the rows are the lists in {where}; their columns are numbers from 0."
+        return Match(0.9, {"records": records} if records else {}, [doubt])
+    return Match(0.5, refusal=f"{head.path} {_NO_ROWS}")
+
+
+def _is_listed_row(row: Any) -> bool:
+    return isinstance(row, list) and len(row) > 1 and any(isinstance(one, str) for one in row)
+
+
+_DEEPEST = 3  # objects around an array of rows
+
+
+def array_in(
+    loaded: Any, is_row: Callable[[Any], bool] = lambda row: isinstance(row, dict), depth: int = 0
+) -> tuple[str, list[Any]]:
+    """Returns the longest array of rows in a JSON value, and the keys that lead to it.
+
+    Args:
+      loaded: content of a JSON file.
+      is_row: returns whether a value is a row; nearly all of the array are.
+      depth: number of objects around the value.
+    """
+    if isinstance(loaded, list):
+        good = sum(map(is_row, loaded[:MAX_HEAD_LINES]))
+        return "", loaded if loaded and good >= SURE * len(loaded[:MAX_HEAD_LINES]) else []
+    best: tuple[str, list[Any]] = ("", [])
+    if isinstance(loaded, dict) and depth < _DEEPEST:
+        for key, value in loaded.items():
+            inner, rows = array_in(value, is_row, depth + 1)
+            if len(rows) > max(1, len(best[1])) and "." not in key:
+                best = f"{key}.{inner}" if inner else key, rows
+    return best
+
+
+@register_reader("json", matches=_match_json)
 def read_json(
     path: Path, bad: BadRecords, *, records: str = "", encoding: str = ""
 ) -> Iterator[Record]:
@@ -70,9 +143,10 @@ def read_json(
     A table has the form of pandas' `to_json` (orient "columns", "index" or "split") or is an object
     of lists of one length, as `to_dict` of a Hugging Face dataset.
 
-    Keys and values are those of `read_jsonl`, except that NaN is an empty value.  A place holds the
-    number of the object, from 1.  Elements that are not objects, and objects with a lone surrogate,
-    are bad.
+    Keys and values are those of `read_jsonl`, except that NaN is an empty value.  If the first
+    element is a list, as in `[["a text", "label"], ...]`, elements are lists as long, and the keys
+    are "0", "1" and so on.  A place holds the number of the element, from 1.  Elements that are not
+    of this form, or with a lone surrogate, are bad.
 
     Args:
       path: the file, gzip-compressed or not.
@@ -97,8 +171,11 @@ def read_json(
             "format squad the form of SQuAD; the option records names the key of an array in an "
             "object."
         )
+    width = len(loaded[0]) if loaded and isinstance(loaded[0], list) else 0
     for number, values in enumerate(loaded, 1):
         place = Place(path, number, unit="object")
+        if width and isinstance(values, list) and len(values) == width:
+            values = dict(zip(map(str, range(width)), values, strict=True))
         if not isinstance(values, dict):
             bad.report(place, _no_object(values))
             continue
@@ -179,7 +256,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-@register_reader("squad", endings=(".json",))
+def _match_squad(head: Head) -> Match | None:
+    if not head.full_lines or '"paragraphs"' not in head.text:
+        return None
+    articles = head.json.get("data") if isinstance(head.json, dict) else None
+    is_squad = isinstance(articles, list) and any("paragraphs" in one for one in articles[:1])
+    return Match(1.0) if is_squad else None
+
+
+@register_reader("squad", matches=_match_squad, endings=(".json",))
 def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     """Yields the questions of a file of version 1.1 or 2.0, which is loaded into memory.
 

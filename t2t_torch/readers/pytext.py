@@ -9,8 +9,8 @@ from pathlib import Path
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_lines
+from t2t_torch.readers.delimited import read_tsv
 from t2t_torch.readers.spans import Span
-from t2t_torch.readers.tables import read_tsv
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.registry import register_reader
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.jsonl import load_json
+from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
+from t2t_torch.readers.jsonl import array_in, load_json
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.registry import register_reader
 from t2t_torch.text.tokenizer import tokenize, word_expression
@@ -18,8 +19,11 @@ from t2t_torch.text.tokenizer import tokenize, word_expression
 TOKENIZER = "punctuation"
 """Tokenizer of the texts, a name of `text/tokenizer.py`."""
 
+TOKENIZED = frozenset("brat nlu rasa span_cells spans".split())
+"""Formats whose words are those of `TOKENIZER`."""
+
 _TEXTS = ("text", "content", "sentence", "document", "data")
-_SPANS = ("spans", "entities", "label", "labels", "annotations")
+_SPANS = ("spans", "entities", "label", "labels", "annotations", "annotation")
 _STARTS = ("start", "start_offset", "begin")
 _ENDS = ("end", "end_offset")
 _LABELS = ("label", "labels", "tag", "type", "entity")
@@ -44,21 +48,50 @@ class Annotated(NamedTuple):
     accepted: bool
 
 
-@register_reader("spans")
+def _match_spans(head: Head) -> Match | None:
+    """Recognizes texts with spans, or with choices of Label Studio."""
+    if not head.full_lines or not head.full_lines[0].lstrip("\ufeff \t").startswith(("{", "[")):
+        return None
+    rows, options = head.json_lines, {}
+    if head.json is not None and (len(rows) < 2):
+        records, rows = array_in(head.json, lambda row: annotated(row) is not None)
+        options = {"records": records} if records else {}
+    made = [one for one in map(annotated, rows[:MAX_HEAD_LINES]) if one is not None]
+    if not rows or len(made) < SURE * len(rows[:MAX_HEAD_LINES]):
+        made = [one] if (one := annotated(head.json)) is not None else []
+    if not any(one.spans or one.choices for one in made):
+        return None
+    doubts = [f"the rows are the array at the key {options['records']!r}."] if options else []
+    spans = sum(len(one.spans) for one in made)
+    if cut := sum(tagged(one.text, one.spans)[2] for one in made):
+        doubts.append(
+            f"{cut} of {spans} spans end within a word, and are extended to it, or overlap an "
+            "earlier one, and are left out."
+        )
+    if spans:
+        doubts.append("words are runs of letters and digits, and single other characters.")
+    if left_out := sum(not one.accepted for one in made):
+        doubts.append(
+            f"{left_out} of {len(made)} texts are left out: their answer is not 'accept'."
+        )
+    return Match(1.0, options, doubts)
+
+
+@register_reader("spans", matches=_match_spans)
 def read_spans(
     path: Path, bad: BadRecords, *, records: str = "", encoding: str = ""
 ) -> Iterator[Record]:
     """Yields {"text", "words", "tags", "label", "spans", "cut"} of texts with spans.
 
-    Reads Prodigy's and Doccano's JSON Lines, Label Studio's JSON (full and minimal) and spaCy's
-    `[text, {"entities": [[start, end, label], ...]}]`, in an array or one on each line.  Offsets
-    count characters.  Texts that the annotator did not accept are skipped.
+    Reads Prodigy's, Doccano's and Dataturks' JSON Lines, Label Studio's JSON (full and minimal) and
+    spaCy's `[text, {"entities": [[start, end, label], ...]}]`, in an array or one on each line.
+    Offsets count characters.  Texts that the annotator did not accept are skipped.
 
     "words" are those of `TOKENIZER`: runs of letters and digits, single punctuation marks and
     single Chinese or Japanese characters; "tags" are IOB2.  A span that ends within a word is
     extended to the whole word; of overlapping spans the first is kept.  "spans" is the number of
     spans, "cut" that of extended or dropped ones.  "label" is the choice for the whole text in
-    Label Studio, or None.
+    Label Studio, or None.  Other texts of the record, such as "intent", are values as well.
 
     Args:
       path: the file, compressed or not.
@@ -74,14 +107,31 @@ def read_spans(
         if one is None:
             bad.report(place, "no text with spans: none of the known forms")
         elif one.accepted:
-            outside = [s for s in one.spans if not 0 <= s[0] < s[1] <= len(one.text)]
-            if outside:
-                bad.report(place, f"the span {outside[0]} is not within {len(one.text)} characters")
-                continue
-            words, tags, cut = tagged(one.text, one.spans)
             label = one.choices[0] if len(one.choices) == 1 else None
-            values = {"text": one.text, "words": words, "tags": tags, "label": label}
-            yield Record(place, {**values, "spans": len(one.spans), "cut": cut})
+            others = {key: v for key, v in row.items() if _is_text(v)} if type(row) is dict else {}
+            for record in records_of_spans(place, one.text, one.spans, bad, label=label):
+                yield Record(place, {**others, **record.values})
+
+
+def records_of_spans(
+    place: Place, text: str, spans: Sequence[Span], bad: BadRecords, **more: Any
+) -> Iterator[Record]:
+    """Yields the record of a text with spans; reports one whose spans exceed the text.
+
+    Args:
+      place: the text's.
+      text: the text.
+      spans: its spans.
+      bad: policy for bad texts.
+      **more: other values of the record.
+    """
+    outside = next((span for span in spans if not 0 <= span[0] < span[1] <= len(text)), None)
+    if outside is not None:
+        bad.report(place, f"the span {outside} is not within {len(text)} characters")
+        return
+    words, tags, cut = tagged(text, spans)
+    values = {"words": words, "tags": tags, "text": text, **more}
+    yield Record(place, {**values, "spans": len(spans), "cut": cut})
 
 
 def raw_rows(
@@ -128,7 +178,7 @@ def annotated(row: Any) -> Annotated | None:
         row = {"text": row[0], "entities": row[1].get("entities")}
     if not isinstance(row, Mapping):
         return None
-    data, done = row.get("data"), row.get("annotations")
+    data, done = row.get("data"), row.get("annotations", row.get("completions"))
     choices: list[str] = []
     if isinstance(data, Mapping) and isinstance(done, list):  # Label Studio
         texts = [data["text"]] if "text" in data else [v for v in data.values() if _is_text(v)]
@@ -155,6 +205,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _span(value: Any) -> Span | None:
+    if isinstance(value, Mapping) and isinstance(value.get("points"), list):
+        point = value["points"][0] if value["points"] else {}
+        if not isinstance(point, Mapping) or type(point.get("end")) is not int:
+            return None
+        return _span({**point, "end": point["end"] + 1, "label": value.get("label")})
     if isinstance(value, Mapping):
         parts = [
             next((value[k] for k in keys if k in value), None) for keys in (_STARTS, _ENDS, _LABELS)

@@ -1,4 +1,4 @@
-"""Readers of tables: CSV, TSV, Parquet and Hugging Face data sets."""
+"""Readers of binary tables: Parquet, Excel and Hugging Face data sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import datetime
 import gzip
 import io
 import json
-import re
 import tempfile
 import zipfile
 import zlib
@@ -26,278 +25,12 @@ from t2t_torch.files import (
     read_bytes,
     read_json,
 )
+from t2t_torch.readers import header
+from t2t_torch.readers.delimited_rows import UNNAMED
+from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.jsonl import with_dotted
-from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
+from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
-
-MAX_LINES = 10_000
-"""Maximum number of lines of a quoted field; a longer one is treated as an error."""
-
-CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
-"""Error message for a file whose lines end with carriage returns only."""
-
-UNNAMED = "Unnamed: "
-"""Prefix of the name of a column that the header does not name."""
-
-_LINE_ENDS = ("", "\n", "\r\n")
-
-
-@register_reader("csv", endings=(".csv",))
-def read_csv(
-    path: Path,
-    bad: BadRecords,
-    *,
-    delimiter: str = ",",
-    quoting: bool = True,
-    header: bool = True,
-    columns: Sequence[str] = (),
-    decimal: str = ".",
-    encoding: str = "",
-    blank_rows: bool = False,
-) -> Iterator[Record]:
-    r"""Yields the rows of a CSV file, following RFC 4180; the values are strings.
-
-    A line ends with "\n" or "\r\n" (never with "\r" alone) and blank lines are skipped.  A field
-    that begins with a quote ends with the next single quote, and may contain the delimiter, line
-    breaks, which are kept unchanged, and quotes, each written twice.  A quote elsewhere is an
-    ordinary character, and so are spaces next to the delimiter.
-
-    A column that the header does not name, like the index of a data frame, has the name "Unnamed: "
-    and its number from 0, as in pandas.  A row that repeats the header is bad.
-
-    A row whose number of fields differs from the header is bad, and so is one with text after the
-    closing quote.  If such a row spans several lines, or its quote is still open after `MAX_LINES`,
-    too many fields or at the end of the file, that quote is treated as an error: it is reported
-    where it opened, and the next line is read as a new row.
-
-    Args:
-      path: the file, gzip-compressed or not.
-      bad: policy for bad rows.
-      delimiter: one character.
-      quoting: interpret quotes.
-      header: the first row names the columns; otherwise their names are "0", "1", ...
-      columns: names of the columns; the first row is then data.
-      decimal: decimal mark of numbers; with ",", a field "1.234,5" becomes "1234.5".
-      encoding: the file's, empty for UTF-8.
-      blank_rows: read a blank line of a table of one column as an empty field.
-
-    Raises:
-      DataError: the file cannot be read, or the header is missing, bad, or has duplicate names.
-      UsageError: an option is invalid.
-    """
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise UsageError(
-            f"{delimiter!r} cannot delimit fields; one character, no quote and no line end, can."
-        )
-    if decimal not in (".", ","):
-        raise UsageError(f"{decimal!r} is no decimal mark; '.' and ',' are.")
-    lines = TextFile(path, bad, encoding)
-    made = _Rows(path, bad, delimiter, lines, quoting=quoting)
-    rows = made.records(columns, header=header, blank_rows=blank_rows)
-    return map(_with_points, rows) if decimal == "," else rows
-
-
-@register_reader("tsv", endings=(".tsv", ".tab"))
-def read_tsv(
-    path: Path,
-    bad: BadRecords,
-    *,
-    delimiter: str = "\t",
-    quoting: bool = False,
-    header: bool = True,
-    columns: Sequence[str] = (),
-    decimal: str = ".",
-    encoding: str = "",
-    blank_rows: bool = False,
-) -> Iterator[Record]:
-    """Yields the rows of a tab-separated file, as `read_csv` does.
-
-    Quotes are ordinary characters unless `quoting` is set: a field cannot contain a tab.
-    """
-    return read_csv(
-        path,
-        bad,
-        delimiter=delimiter,
-        quoting=quoting,
-        header=header,
-        columns=columns,
-        decimal=decimal,
-        encoding=encoding,
-        blank_rows=blank_rows,
-    )
-
-
-COMMA_NUMBER = re.compile(r"\s*[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?\s*")
-"""A number with a decimal comma, perhaps with points between thousands."""
-
-
-def _with_points(record: Record) -> Record:
-    """Returns a row whose numbers have a decimal point."""
-    values = {
-        name: value.replace(".", "").replace(",", ".") if COMMA_NUMBER.fullmatch(value) else value
-        for name, value in record.values.items()
-    }
-    return Record(record.place, values)
-
-
-class _Rows:
-    """The rows of a file, read in one pass."""
-
-    def __init__(
-        self, path: Path, bad: BadRecords, delimiter: str, lines: TextFile, *, quoting: bool
-    ) -> None:
-        self._path = path
-        self._bad = bad
-        self._delimiter = delimiter
-        self._quoting = quoting
-        self._lines = lines
-        self._names: tuple[str, ...] = ()  # unknown until the first row
-
-    def records(
-        self, columns: Sequence[str], *, header: bool, blank_rows: bool = False
-    ) -> Iterator[Record]:
-        """Yields the rows."""
-        path, delimiter, quoting = self._path, self._delimiter, self._quoting
-        if columns:
-            self._names = self._checked(columns, UsageError)
-        elif header:
-            self._names = self._read_header()
-        names, width = self._names, len(self._names)
-        repeated = list(names) if header and not columns and width > 1 else None
-        for number, line in self._lines:
-            if line is None:
-                continue
-            if quoting and '"' in line:
-                quoted = self._quoted(number, line)
-                if quoted is None:
-                    continue
-                fields = quoted
-            else:
-                line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
-                if not line and not (blank_rows and width == 1):
-                    continue
-                fields = line.split(delimiter)
-            if not width:
-                names = self._names = tuple(map(str, range(len(fields))))
-                width = len(names)
-            if len(fields) != width:
-                self._report_width(number, line, fields)
-                continue
-            if fields == repeated:
-                self._bad.report(Place(path, number), "this row repeats the header")
-                continue
-            yield Record(Place(path, number), dict(zip(names, fields, strict=True)))
-
-    def _read_header(self) -> tuple[str, ...]:
-        for number, line in self._lines:
-            if line is None:
-                raise DataError(f"The header is bad: {self._bad.listed[-1]}")
-            if self._quoting and '"' in line:
-                counted = self._bad.count
-                fields = self._quoted(number, line)
-                if fields is None:
-                    assert self._bad.count > counted
-                    raise DataError(f"The header is bad: {self._bad.listed[-1]}")
-                return self._checked(fields, DataError)
-            if without_end(line):
-                return self._checked(without_end(line).split(self._delimiter), DataError)
-        raise DataError(
-            f"{self._path} is empty; a first row that names the columns was expected. If there is "
-            "none, give the option columns with their names."
-        )
-
-    def _checked(
-        self, names: Sequence[str], error: type[DataError] | type[UsageError]
-    ) -> tuple[str, ...]:
-        if error is DataError and any("\r" in name for name in names):
-            raise DataError(f"{self._path}: the header holds carriage returns; {CONVERT_RETURNS}")
-        if error is DataError and any(names):
-            names = [name or f"{UNNAMED}{place}" for place, name in enumerate(names)]
-        twice = [name for name, count in Counter(names).items() if count > 1 and name]
-        unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
-        if twice or unnamed:
-            faults = [f"name {', '.join(map(repr, twice))} more than once"] if twice else []
-            faults += [f"have no name for column {', '.join(unnamed)}"] if unnamed else []
-            raise error(
-                f"{self._path}: the columns {' and '.join(faults)}. Each needs a name of its own: "
-                "fix the first row, or give the option columns with the names if it is data."
-            )
-        return tuple(names)
-
-    def _report_width(self, number: int, line: str, fields: Sequence[str]) -> None:
-        width, column = len(self._names), None
-        if not self._quoting or '"' not in line:
-            kept = self._delimiter.join(fields[:width])
-            column = len(kept) + (2 if len(fields) > width else 1)
-        self._bad.report(Place(self._path, number, column), self._wrong_width(len(fields)))
-
-    def _wrong_width(self, count: int, sign: str = "") -> str:
-        names = ", ".join(self._names[:10]) + (", ..." if len(self._names) > 10 else "")
-        fields = "field" if count == 1 else "fields"
-        return f"{count}{sign} {fields}, where {len(self._names)} were expected ({names})"
-
-    def _quoted(self, first: int, line: str) -> list[str] | None:
-        """Returns the fields of a row with quotes; None if it is bad, which is reported."""
-        taken: list[Numbered] = []
-        fields: list[str] = []
-        position, opened, fault = 0, None, ""
-        delimiter, width = self._delimiter, len(self._names)
-        while not fault:
-            if width and len(fields) == width:
-                opened = opened if taken else position
-                fault = self._wrong_width(width + 1, " or more")
-                break
-            if not line.startswith('"', position):
-                end = line.find(delimiter, position)
-                if end < 0:
-                    fields.append(without_end(line[position:]))
-                    return fields
-                fields.append(line[position:end])
-                position = end + 1
-                continue
-            opened = opened if taken else position
-            field, line, position, fault = self._quoted_field(line, position + 1, taken)
-            if fault:
-                break
-            fields.append(field)
-            if line.startswith(delimiter, position):
-                position += 1
-            elif line[position:] in _LINE_ENDS:
-                return fields
-            else:
-                opened = opened if taken else position
-                fault = "text after the closing quote, where a delimiter was expected"
-        if taken:
-            fault = f"the quote that opens here has no fitting end ({fault})"
-        self._lines.push_back(taken)
-        self._bad.report(Place(self._path, first, (opened or 0) + 1), fault)
-        return None
-
-    def _quoted_field(
-        self, line: str, position: int, taken: list[Numbered]
-    ) -> tuple[str, str, int, str]:
-        """Reads a quoted field: returns the field, its last line, the next position, an error."""
-        parts: list[str] = []
-        while True:
-            quote = line.find('"', position)
-            if quote >= 0:
-                if line.startswith('"', quote + 1):
-                    parts.append(line[position : quote + 1])
-                    position = quote + 2
-                    continue
-                parts.append(line[position:quote])
-                return "".join(parts), line, quote + 1, ""
-            parts.append(line[position:])
-            following = next(self._lines, None)
-            if following is None:
-                return "", line, 0, "the file ends" if taken else "the quote is never closed"
-            taken.append(following)
-            if following[1] is None:
-                return "", line, 0, f"line {following[0]} is bad"
-            if len(taken) >= MAX_LINES:
-                return "", line, 0, f"{MAX_LINES:,} lines without one"
-            line, position = following[1], 0
-
 
 _BATCH_ROWS = 64  # at most
 _USUAL_RATIO = 20  # of a column's size to that in the file; a dictionary of one value has far more
@@ -307,7 +40,11 @@ _MAX_GROUP = 1 << 26, 200  # bytes of a group of rows, which may be one value: a
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-@register_reader("parquet", endings=(".parquet",))
+def _match_parquet(head: Head) -> Match | None:
+    return Match(1.0) if head.start.startswith(b"PAR1") else None
+
+
+@register_reader("parquet", endings=(".parquet",), matches=_match_parquet)
 def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the rows of a file, by column; null is None.
 
@@ -402,19 +139,32 @@ def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
 def _rows(
     path: Path, batch: Any, start: int, bad: BadRecords, kinds: Mapping[str, Any] = {}
 ) -> Iterator[Record]:
+    import pyarrow
+
     try:
         rows = batch.to_pylist()
     except UnicodeDecodeError:
         rows = None
+    binary = [f.name for f in batch.schema if pyarrow.types.is_binary(f.type)]
     for i in range(batch.num_rows):
         place = Place(path, start + i, unit="row")
         try:
             values = rows[i] if rows is not None else batch.slice(i, 1).to_pylist()[0]
+            # Hive, Impala and old versions of pandas do not mark texts as such.
+            values |= {name: _text_of_bytes(values[name]) for name in binary}
         except UnicodeDecodeError as error:
             column = _broken_column(batch.slice(i, 1))
             bad.report(place, f"the column {column} is not UTF-8 ({error.reason})")
             continue
         yield from _converted(place, values, kinds, bad)
+
+
+def _text_of_bytes(value: Any) -> Any:
+    """Returns bytes as text, if they are text."""
+    try:
+        return value if value is None or b"\0" in value else value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _broken_column(row: Any) -> str:
@@ -426,7 +176,24 @@ def _broken_column(row: Any) -> str:
     raise AssertionError("a row without fault was refused")
 
 
-@register_reader("excel", endings=(".xlsx", ".xlsm"))
+def _match_excel(head: Head) -> Match | None:
+    is_zip = head.start.startswith(b"PK\x03\x04")
+    if not head.has_ending(".xlsx", ".xlsm") and not (is_zip and b"xl/work" in head.start):
+        return None
+    try:
+        name, rows = sheet_of(head.path)
+    except DataError as error:
+        return Match(0.6, refusal=str(error))
+    doubts = [f"the sheet {name!r} is read, the first that is not empty."]
+    width = max(len(row) for _, row in rows)
+    cells = [[*map(_cell, row), *[None] * (width - len(row))] for _, row in rows[: 1 + _INSPECTED]]
+    found = header.find_header([["" if v is None else str(v) for v in row] for row in cells])
+    if not found.is_header:
+        return Match(1.0, {"sheet": name, "header": False}, [*doubts, found.reason])
+    return Match(1.0, {"sheet": name}, [*doubts, *found.doubts])
+
+
+@register_reader("excel", endings=(".xlsx", ".xlsm"), matches=_match_excel)
 def read_excel(
     path: Path, bad: BadRecords, *, sheet: str = "", header: bool = True
 ) -> Iterator[Record]:
@@ -498,6 +265,7 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
     raise DataError(f"{path} is empty: no sheet of it has a row ({', '.join(sheets)}).")
 
 
+_INSPECTED = 1000  # rows from which the header is inferred
 _MAX_ROWS = 1_048_576  # of Excel
 _MAX_CELLS = 20_000_000  # up to the last filled one of each row
 _MAX_AREA = 5 * _MAX_CELLS  # rows times columns
@@ -551,7 +319,11 @@ MARKS = ("dataset_info.json", "dataset_dict.json")
 """Files of a data set, or a dictionary of data sets, that was saved to disk."""
 
 
-@register_reader("huggingface")
+def _match_huggingface(head: Head) -> Match | None:
+    return Match(1.0) if any(mark in head.names for mark in MARKS) else None
+
+
+@register_reader("huggingface", matches=_match_huggingface)
 def read_huggingface(
     path: Path, bad: BadRecords, *, split: str = "", hub: str = "", config: str = ""
 ) -> Iterator[Record]:

@@ -15,7 +15,11 @@ from xml.sax.saxutils import unescape
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines
+from t2t_torch.readers.head import SURE, Head, Match
 from t2t_torch.registry import register_reader
+
+CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
+"""Error message for a file whose lines end with carriage returns only."""
 
 MAX_LISTED = 1000
 """Maximum number of bad records that are listed; all are counted."""
@@ -124,9 +128,7 @@ class TextFile:
     def __init__(self, path: Path, bad: BadRecords, encoding: str = "") -> None:
         self.path = path
         self._bad = bad
-        encoding = known_encoding(path, encoding)
-        lines = _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
-        self._raw = enumerate(lines, 1)
+        self._raw = enumerate(raw_lines(path, encoding), 1)
         self._back: deque[Numbered] = deque()
 
     def __iter__(self) -> Iterator[Numbered]:
@@ -175,6 +177,17 @@ def known_encoding(path: Path, encoding: str) -> str:
     return "" if name in ("utf-8", "utf-8-sig", "ascii") else name
 
 
+def raw_lines(path: Path, encoding: str) -> Iterator[bytes]:
+    """Yields the lines of a file with their ends, those of another encoding in UTF-8.
+
+    Raises:
+      DataError: see `TextFile`.
+      UsageError: the encoding is unknown.
+    """
+    encoding = known_encoding(path, encoding)
+    return _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
+
+
 def _encoded_lines(path: Path, encoding: str) -> Iterator[bytes]:
     """Yields the lines of a file of another encoding, in UTF-8."""
     try:
@@ -211,7 +224,17 @@ def column_of_piece(line: str, number: int) -> int:
     return start + 1 if number < 0 else len(line) + 1
 
 
-@register_reader("lines", endings=(".txt", ".text"))
+def _match_plain(head: Head) -> Match | None:
+    if not head.full_lines:
+        return None
+    if len(head.lines) == 1 and "\r" in head.lines[0]:
+        why = f"{head.path} holds carriage returns; {CONVERT_RETURNS}"
+        return Match(0.1, refusal=why)
+    doubt = f"{head.path.name} is taken for plain text, one text on each line."
+    return Match(0.1, doubts=() if head.has_ending(".txt", ".text") else (doubt,))
+
+
+@register_reader("lines", endings=(".txt", ".text"), matches=_match_plain)
 def read_plain(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     r"""Yields the lines of a file, including blank ones, as {"text": line}.
 
@@ -228,7 +251,37 @@ def read_plain(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
             yield Record(Place(path, number), {"text": without_end(line)})
 
 
-@register_reader("labelled")
+_LABEL = re.compile(r"[^\W\d]\w*:\w+|\d")
+_FASTTEXT = "__label__"
+_MAX_LABELS = 200
+
+
+def _match_labelled(head: Head) -> Match | None:
+    """Recognizes lines that begin with fastText's labels, TREC's LABEL:fine, or small integers."""
+    words = [line.split(None, 1) for line in head.full_lines]
+    firsts = [first for first, *rest in words if rest]
+    marked = sum(first.startswith(_FASTTEXT) for first in firsts)
+    kinds = {first for first in firsts if _LABEL.fullmatch(first)}
+    is_few = 2 <= len(kinds) <= _MAX_LABELS and len(kinds) * 2 <= len(firsts)
+    if firsts and marked >= SURE * len(words):
+        labels, doubts = set(firsts), []
+        if len(labels) * 2 > len(firsts) > _FEW_LINES:
+            doubts.append(
+                f"nearly each line has a label of its own, such as {firsts[0]!r}: a space has to "
+                "stand between label and text."
+            )
+        return Match(1.0, {"prefix": _FASTTEXT}, doubts)
+    if is_few and sum(first in kinds for first in firsts) >= SURE * len(words):
+        doubt = "the first word of each line is used as its label"
+        doubt += "; 'coarse' is its part before the colon" * any(":" in kind for kind in kinds)
+        return Match(0.85, doubts=[f"{doubt}."])
+    return None
+
+
+_FEW_LINES = 10
+
+
+@register_reader("labelled", matches=_match_labelled)
 def read_labelled(
     path: Path, bad: BadRecords, *, prefix: str = "", encoding: str = ""
 ) -> Iterator[Record]:
@@ -270,7 +323,12 @@ def read_labelled(
 
 @register_reader("parallel")
 def read_parallel(
-    path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}, encoding: str = ""
+    path: Path,
+    bad: BadRecords,
+    *,
+    files: Mapping[str, str] = {},
+    talks: bool = False,
+    encoding: str = "",
 ) -> Iterator[Record]:
     """Yields the corresponding lines of several files, by the roles of the files.
 
@@ -281,6 +339,7 @@ def read_parallel(
       path: the folder of the files, or a file in it.
       bad: policy for undecodable lines.
       files: by role, such as "inputs" and "targets", the file's path relative to the folder.
+      talks: leave out the markup of IWSLT's `train.tags`; see `read_talk`.
       encoding: of all files, empty for UTF-8.
 
     Raises:
@@ -294,12 +353,20 @@ def read_parallel(
             '{"inputs": "train.en", "targets": "train.de"}.'
         )
     folder = path if path.is_dir() else path.parent
-    return _rows({role: folder / name for role, name in files.items()}, bad, encoding)
+    read = read_talk if talks else TextFile
+    return _rows(
+        {role: folder / name for role, name in files.items()},
+        bad,
+        functools.partial(read, encoding=encoding),
+    )
 
 
-def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator[Record]:
+def _rows(
+    paths: Mapping[str, Path],
+    bad: BadRecords,
+    read: Callable[[Path, BadRecords], Iterator[Numbered]],
+) -> Iterator[Record]:
     first = next(iter(paths.values()))
-    read = functools.partial(TextFile, encoding=encoding)
     for number, lines in aligned(list(paths.values()), bad, read):
         yield Record(Place(first, number), dict(zip(paths, lines, strict=True)))
 
@@ -371,7 +438,7 @@ def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
             yield number, None
 
 
-def read_talk(path: Path, bad: BadRecords) -> Iterator[Numbered]:
+def read_talk(path: Path, bad: BadRecords, encoding: str = "") -> Iterator[Numbered]:
     """Yields the lines of IWSLT's `train.tags`: talks, with their titles and descriptions.
 
     Lines with other tags (address, key words, speaker, translators ...) are skipped.
@@ -379,8 +446,9 @@ def read_talk(path: Path, bad: BadRecords) -> Iterator[Numbered]:
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for undecodable lines; a text of this kind yields None.
+      encoding: the file's, empty for UTF-8.
     """
-    for number, line in TextFile(path, bad):
+    for number, line in TextFile(path, bad, encoding):
         if line is None:
             yield number, None
         elif not _TALK_MARK.match(line):

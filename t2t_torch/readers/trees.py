@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch.errors import DataError
+from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.registry import register_reader
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
@@ -22,7 +23,21 @@ _BRACKETS = {
 }
 
 
-@register_reader("trees", endings=(".mrg", ".ptb", ".trees", ".tree"))
+_OPENS = re.compile(r"\s*(\(\s*\(?\S|\[(IN|SL):)")
+
+
+def _match_trees(head: Head) -> Match | None:
+    if not head.full_lines or not _OPENS.match(head.full_lines[0]):
+        return None
+    opening = sum(bool(_OPENS.match(line)) for line in head.full_lines)
+    if opening < len(head.full_lines) and "\t" in head.full_lines[0]:
+        return None
+    balanced = head.text.count("(") + head.text.count("[")
+    closed = head.text.count(")") + head.text.count("]")
+    return Match(0.95 if closed * 2 > balanced else 0.3)
+
+
+@register_reader("trees", matches=_match_trees, endings=(".mrg", ".ptb", ".trees", ".tree"))
 def read_trees(
     path: Path, bad: BadRecords, *, traces: bool = True, functions: bool = True
 ) -> Iterator[Record]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +26,15 @@ from t2t_torch.files import read_json, write_text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem, metric_names
 from t2t_torch.reports.column_statistics import StoredColumn
+from t2t_torch.text import linear, ngrams
 
 _MOST_ROWS = 200_000  # of the training split
-_MOST_COUNTS = 50_000_000  # classes times words of naive Bayes
-_WITHOUT = 2  # ids of padding and end of text
+_MOST_FITTED_ROWS = 10_000  # of a linear model
+_MOST_FITTED_IDS = 2_000_000  # and their tokens, together
+_BUCKETS = 2**18  # of its n-grams
+_MOST_SCORES = 200  # classes
+_COST = 0.3
+_LINEAR = "a linear model of n-grams"
 _NOTHING = 1e-6  # gain of a metric, by rounding
 
 
@@ -39,7 +46,7 @@ class Baseline:
       target: name of the target.
       metric: name of the metric, as evaluations report it.
       value: value of the metric.
-      method: the method, for example "naive Bayes".
+      method: the method, for example "always 'no'".
       less_is_better: True for errors and losses.
     """
 
@@ -162,15 +169,14 @@ class _Split:
         column = self.column(name)
         return (column.row(index).astype(np.int64) for index in range(len(self)))
 
-    def bags(self, size: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yields the different ids of all texts of each row; each text has its own `size` ids."""
-        columns = [self.rows(name) for name in self.texts]
-        for row in zip(*columns, strict=True):
-            parts = [
-                number * size + ids[(ids >= _WITHOUT) & (ids < size)]
-                for number, ids in enumerate(row)
-            ]
-            yield np.unique(np.concatenate(parts))
+    def ngrams(self, most: int) -> tuple[ngrams.TokenRows, npt.NDArray[np.float32] | None]:
+        """Returns the n-grams of the texts of the first rows, and how much two texts agree."""
+        features: Any = self._features.inputs
+        parts: Any = [[*itertools.islice(self.rows(name), most)] for name in self.texts]
+        texts = [ngrams.TokenRows.of_lists(rows) for rows in parts]
+        codes = [ngrams.codes_of_ids(features[name].encoder) for name in self.texts]
+        agree = ngrams.overlaps(texts, codes) if len(texts) > 1 else None
+        return ngrams.count_ngrams(texts, codes, _BUCKETS), agree
 
 
 @functools.singledispatch
@@ -188,33 +194,36 @@ def _(feature: ClassLabel, name: str, train: _Split, dev: _Split) -> list[Baseli
     counts = np.bincount(labels[labels >= 0], minlength=classes)
     majority = float((expected == counts.argmax()).mean())
     found = [Baseline(name, "accuracy", majority, f"always {feature.labels[counts.argmax()]!r}")]
-    sizes = [one.vocab_size for n, one in train._features.inputs.items() if n in train.texts]
-    if sizes and classes * sum(sizes) <= _MOST_COUNTS and len(set(sizes)) == 1:
-        right = _naive_bayes(train, dev, labels, expected, classes, sizes[0])
-        found.append(Baseline(name, "accuracy", right, "naive Bayes"))
+    known = np.where(labels < 0, -1, labels)
+    for scores, method in _fit(train, dev, known, classes):
+        best = scores.argmax(1) if classes > 2 else (scores[:, 0] > 0)
+        found.append(Baseline(name, "accuracy", float((best == expected).mean()), method))
     return found
 
 
-def _naive_bayes(
-    train: _Split,
-    dev: _Split,
-    labels: npt.NDArray[np.int64],
-    expected: npt.NDArray[np.int64],
-    classes: int,
-    size: int,
-) -> float:
-    """Returns the accuracy of multinomial naive Bayes on the presence of ids, add-one smoothing."""
-    counts = np.ones((size * len(train.texts), classes), np.float32)
-    for label, bag in zip(labels, train.bags(size), strict=True):
-        if label >= 0:
-            counts[bag, label] += 1
-    scores = np.log(counts / counts.sum(0))
-    prior = np.log(np.bincount(labels[labels >= 0], minlength=classes) + 1.0)
-    right = [
-        int((scores[bag].sum(0) + prior).argmax()) == label
-        for label, bag in zip(expected, dev.bags(size), strict=True)
-    ]
-    return float(np.mean(right))
+def _fit(
+    train: _Split, dev: _Split, targets: npt.NDArray[Any], classes: int
+) -> Iterator[tuple[npt.NDArray[np.float32], str]]:
+    """Yields the scores of a linear model on dev and its name, if it reads the problem.
+
+    Args:
+      train: training split.
+      dev: dev split.
+      targets: of the training rows; see `text.linear.fit`.
+      classes: see `text.linear.FittedLinear`.
+    """
+    if not 1 <= len(train.texts) <= 2 or classes > _MOST_SCORES:
+        return
+    rows = len(targets)
+    tokens = sum(train.column(name).num_values for name in train.texts) / max(1, rows)
+    most = max(1, min(rows, _MOST_FITTED_ROWS, int(_MOST_FITTED_IDS / max(1.0, tokens))))
+    if not rows or (classes > 0 and targets[:most].max() < 0):
+        return
+    counts, agree = train.ngrams(most)
+    options: Any = {"buckets": _BUCKETS, "costs": (_COST,), "calibrates": False}
+    fitted = linear.fit(counts, targets[:most], classes, dense=agree, **options)
+    part = f", {most:,} rows" if most < rows else ""
+    yield fitted.scores(*dev.ngrams(_MOST_ROWS)), _LINEAR + part
 
 
 @_of_target.register
@@ -251,7 +260,11 @@ def _(feature: Real, name: str, train: _Split, dev: _Split) -> list[Baseline]:
     )
     scale = np.asarray(feature.std or [1.0])
     error = float(np.sqrt((((expected - values.mean(0)) * scale) ** 2).mean()))
-    return [Baseline(name, "rmse", error, "the mean", less_is_better=True)]
+    found = [Baseline(name, "rmse", error, "the mean", less_is_better=True)]
+    for scores, method in _fit(train, dev, values, -1):
+        error = float(np.sqrt((((expected - scores) * scale) ** 2).mean()))
+        found.append(Baseline(name, "rmse", error, method, less_is_better=True))
+    return found
 
 
 @_of_target.register

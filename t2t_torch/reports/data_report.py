@@ -38,6 +38,7 @@ from t2t_torch.reports.statistics import (
     SampleRow,
     SplitFeatureStats,
 )
+from t2t_torch.text.near_duplicates import spellings
 
 _TOP_LABELS = 20
 _FIRST_TWO = frozenset({0, 1})
@@ -260,13 +261,23 @@ def _duplicates(statistics: DatasetStatistics) -> Section:
     if crossed:
         across = ("rows of", "also in", "same row", "share", "same inputs", "share")
         blocks.append(Table(across, crossed, frozenset({0, 1}), "Across splits"))
+    near: list[list[Cell]] = [
+        [one.split, one.other, number(one.rows), percent(one.rows / statistics.rows[one.split])]
+        for one in statistics.near
+        if one.rows
+    ]
+    if near:
+        among = ("rows of", "nearly in", "rows", "share")
+        blocks.append(Table(among, near, frozenset({0, 1}), "Near-duplicates"))
     if examples := list(_duplicate_examples(statistics)):
         columns = ("what", "split", "row", "begins with")
         blocks.append(Table(columns, examples, frozenset({0, 1, 3}), "Examples"))
     meaning = (
         "Same row: it equals an earlier one in every feature.  Same inputs: these equal an "
         "earlier row's, whatever the targets.  Other targets: rows whose inputs are there with "
-        "other targets too.  Rows are compared by their ids, so all unknown words are alike."
+        "other targets too.  Rows are compared by their ids, so all unknown words are alike.  "
+        "Near-duplicates: input texts that are equal but for case and punctuation, or that share "
+        "80 % of their pairs of words, with an earlier row or a row of the other split."
     )
     return Section("duplicates", "Duplicates", meaning, blocks)
 
@@ -278,6 +289,8 @@ def _duplicate_examples(statistics: DatasetStatistics) -> Iterator[Sequence[Cell
     for cross in statistics.overlaps:
         yield from _pairs(statistics, "same row", cross.other, cross.split, cross.examples)
         yield from _pairs(statistics, "same inputs", cross.other, cross.split, cross.input_examples)
+    for near in statistics.near:
+        yield from _pairs(statistics, "nearly the same", near.other, near.split, near.examples)
 
 
 def _pairs(
@@ -335,6 +348,7 @@ def findings(statistics: DatasetStatistics) -> list[str]:
     Findings are unusual statistics that deserve a second look.
     """
     result = [*_of_rows(statistics), *_of_overlaps(statistics)]
+    result += _of_near_duplicates(statistics)
     for feature in statistics.features:
         for split, figures in feature.splits.items():
             result += _of_texts(feature, split, figures)
@@ -375,6 +389,20 @@ def _of_overlaps(statistics: DatasetStatistics) -> Iterator[str]:
             yield (
                 f"{counted(more, 'row')} of {split} ({percent(more / size)}) {verb} inputs that "
                 f"are in {other} with other targets."
+            )
+
+
+def _of_near_duplicates(statistics: DatasetStatistics) -> Iterator[str]:
+    known = {(one.split, one.other): one.inputs or one.rows for one in statistics.overlaps}
+    known |= {(split, split): one.inputs or 0 for split, one in statistics.repeats.items()}
+    for near in statistics.near:
+        more = near.rows - known.get((near.split, near.other), near.rows)
+        if more > 0:
+            where = f"of {near.other}" if near.split != near.other else "before them"
+            share, verb = percent(more / statistics.rows[near.split]), "repeat" + "s" * (more == 1)
+            yield (
+                f"{counted(more, 'more row')} of {near.split} ({share}) nearly {verb} the inputs "
+                f"of a row {where}."
             )
 
 
@@ -440,11 +468,9 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
             f" of {number(labels.total)}. Accuracy hides the rare ones: look at "
             "f1_macro, which the recommended training watches."
         )
-    same: dict[str, list[str]] = {}
-    for one in labels.labels:
-        same.setdefault(" ".join(one.casefold().split()), []).append(one)
-    if twice := [" = ".join(map(repr, names)) for names in same.values() if len(names) > 1]:
-        yield f"Labels of {name} differ only by case or blanks: {_listed(twice)}."
+    if twice := [" = ".join(map(repr, names)) for names in spellings(labels.labels)]:
+        mend = "t2t-datagen --merge_labels merges them"
+        yield f"Labels of {name} differ only by case or blanks: {_listed(twice)}; {mend}."
 
 
 def is_imbalanced(labels: LabelCounts) -> bool:

@@ -72,7 +72,7 @@ def page(
       findings: warnings.
       plots: `<svg>` elements by name; None if they cannot be drawn, which the page reports.
     """
-    head = Head(
+    head = PageHead(
         title=f"{statistics.problem}: its data",
         heading=statistics.problem,
         place=statistics.data_dir,
@@ -85,7 +85,7 @@ def page(
 
 
 @dataclass(frozen=True)
-class Head:
+class PageHead:
     """Header and footer of a page.
 
     Attributes:
@@ -129,7 +129,7 @@ class Behaviour:
 
 
 def document(
-    head: Head,
+    head: PageHead,
     sections: Sequence[Section],
     plots: Mapping[str, str],
     behaviour: Behaviour | None = None,

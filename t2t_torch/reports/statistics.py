@@ -30,6 +30,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.reports import (
     describe,
     describe_entry,
+    describe_value,
     draw,
     empty_length,
     is_listed_by_word,
@@ -43,6 +44,7 @@ from t2t_torch.reports.column_statistics import (
     Lengths,
     Numbers,
     Overlap,
+    Pair,
     PairHistogram,
     Repeats,
     RowKeys,
@@ -65,6 +67,10 @@ from t2t_torch.reports.column_statistics import (
     spans_of,
     unknowns_of,
 )
+from t2t_torch.text.near_duplicates import NearDuplicates
+
+MOST_COMPARED = 200_000
+"""Number of rows up to which near-duplicates are looked for."""
 
 MAX_IDS = 48
 """Number of displayed ids of a feature."""
@@ -269,6 +275,8 @@ class DatasetStatistics:
       pairs: histograms of pairs of lengths in the first split.
       repeats: duplicates by split.
       overlaps: overlaps of each split with earlier ones.
+      near: rows whose input texts are near-duplicates of earlier rows of the first split, and of
+        the other splits in it; empty without texts, or for more than `MOST_COMPARED` rows.
       samples: sample rows.
       starts: beginnings of the texts of mentioned rows, by split and row.
       buckets: batches of an epoch, if requested.
@@ -283,6 +291,7 @@ class DatasetStatistics:
     repeats: Mapping[str, Repeats]
     overlaps: tuple[Overlap, ...]
     samples: tuple[SampleRow, ...]
+    near: tuple[Overlap, ...] = ()
     starts: Mapping[str, Mapping[int, Mapping[str, str]]] = field(default_factory=dict)
     buckets: BucketTable | None = None
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -358,8 +367,32 @@ class Reader:
                 for split, one in self._shards.items()
                 for row in spread(one.num_rows, num_samples)
             ),
+            near=self._near(),
         )
         return dataclasses.replace(statistics, starts=self._starts(statistics))
+
+    def _near(self) -> tuple[Overlap, ...]:
+        """Returns the near-duplicates of the first split, and those of the others in it."""
+        texts = select_texts(self.features.inputs)
+        total = sum(one.num_rows for one in self._shards.values())
+        if not texts or total > MOST_COMPARED:
+            return ()
+        index, first, found = NearDuplicates(), next(iter(self._shards)), []
+        for split, columns in self._columns.items():
+            pairs = []
+            for row in range(self._shards[split].num_rows):
+                parts = (
+                    describe_value(feature, feature.decode(columns[name].row(row)))
+                    for name, feature in texts.items()
+                )
+                text = " ".join(parts)
+                if others := index.find(text):
+                    pairs.append(Pair(min(others), row))
+                if split == first:
+                    index.add(text)
+            near = tuple(pairs[:_EXTREMES])
+            found.append(Overlap(split, first, len(pairs), near, None, ()))
+        return tuple(found)
 
     def _keys(self, hashes: Mapping[str, Hashes]) -> RowKeys:
         inputs = {name: hashes[name] for name in self.features.inputs}
@@ -463,7 +496,7 @@ class Reader:
         for split, repeats in statistics.repeats.items():
             pairs = (*repeats.examples, *repeats.input_examples)
             named[split] |= {repeats.most_row, *(row for p in pairs for row in (p.first, p.second))}
-        for overlap in statistics.overlaps:
+        for overlap in (*statistics.overlaps, *statistics.near):
             for pair in (*overlap.examples, *overlap.input_examples):
                 named[overlap.other].add(pair.first)
                 named[overlap.split].add(pair.second)

@@ -56,8 +56,11 @@ class ProblemRun(RunKind):
 
     def train(self, settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
         """See `RunKind.train`."""
+        from t2t_torch.workflows.race import race, races
         from t2t_torch.workflows.train import train_problem
 
+        if races(settings, callbacks):
+            return race(settings, stop)
         return train_problem(settings, callbacks, stop)
 
     def hparams(self, directory: RunDirectory) -> HParams:

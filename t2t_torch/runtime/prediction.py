@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,6 +173,20 @@ WRITTEN_LIST = "[]"
 _BETWEEN = " + "  # between the names of columns that are joined, in `Problem.column_names`
 
 
+_NUMPY_PART = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|-?\d+""")
+_NUMPY_ARRAY = re.compile(
+    rf"\[\s*((?:{_NUMPY_PART.pattern})(?:\s+(?:{_NUMPY_PART.pattern}))+)\s*\]"
+)
+
+
+def _numpy_array(text: str) -> list[Any]:
+    """Returns an array as numpy writes it, ['a' 'b']; Python reads that as one string."""
+    found = _NUMPY_ARRAY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:80]!r} is no array")
+    return [ast.literal_eval(part) for part in _NUMPY_PART.findall(found[1])]
+
+
 def parts_of(text: str, separator: str) -> list[Any]:
     """Returns the parts of a list in string form.
 
@@ -180,7 +195,7 @@ def parts_of(text: str, separator: str) -> list[Any]:
     """
     if separator != WRITTEN_LIST:
         return text.split(separator)
-    for parse in (json.loads, ast.literal_eval):
+    for parse in (_numpy_array, json.loads, ast.literal_eval):
         try:
             found = parse(text.strip())
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):

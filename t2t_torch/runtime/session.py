@@ -341,6 +341,7 @@ class Artifact:
     Attributes:
       signature: metadata of the artifact.
       fields: fields of an input.
+      columns: columns of the fields.
       examples: inputs with the predictions computed at export.
 
     Raises:
@@ -370,7 +371,7 @@ class Artifact:
         self.fields = tuple(field.name for field in self.signature.fields)
         signature, kinds = self.signature, {f.name: f.kind for f in self.signature.fields}
         names, forms = signature.column_names, signature.column_forms
-        self._columns = InputColumns(signature.problem, kinds, names, forms)
+        self.columns = InputColumns(signature.problem, kinds, names, forms)
         self._feeds = Feeds(self.signature.fields)
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
@@ -468,7 +469,7 @@ class Artifact:
     def _predict(
         self, inputs: Sequence[Input], stop: CancellationToken | None, wanted: _Wanted
     ) -> list[Any]:
-        samples = self._columns.whole_samples(inputs)
+        samples = self.columns.whole_samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         predictions: dict[int, Any] = {}
         # Activations multiplied with int8 weights share one scale per batch: in a larger batch the

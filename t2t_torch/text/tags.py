@@ -10,6 +10,9 @@ from typing import NamedTuple
 UNKNOWN_TAG = "B-<unknown>"
 """Placeholder for a tag without a name: a span that is equal to no other."""
 
+SCHEME_TAG = re.compile(r"O|[BIESMLU][-_]\S+")
+"""A tag of a scheme of spans, such as O, B-PER and I-PER."""
+
 
 class TagSpan(NamedTuple):
     """A span of words of one kind, from `first` to `last` inclusive."""

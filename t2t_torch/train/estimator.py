@@ -31,12 +31,14 @@ from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.loss import total_loss
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
+from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.run.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.resuming import check_seed
 from t2t_torch.run.tensors import optimizer_tensors
 from t2t_torch.run.warm_start import WarmStartReport, warm_start
 from t2t_torch.train import crash, memory, run_config, saving, stopping
+from t2t_torch.train.pace import Pace
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
 from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
 from t2t_torch.train.task import TrainMeter, in_step
@@ -61,8 +63,9 @@ class TrainState:
       optimizer: optimizer of the model's parameters.
       finish_gradients: converts summed gradients to the optimizer's input.
       weight_noise: noise added to the weights, if set in hparams.
-      learning_rate: learning rate as a function of completed steps; None if the optimizer has its
-        own.
+      learning_rate: learning rate as a function of the position in the schedule; None if the
+        optimizer has its own.
+      pace: position in the schedule after some steps.
       source: source of the batches.
       batches: endless iterator of (number of the global batch, batch on the device).
       accumulate: micro-batches per step in this process.
@@ -85,6 +88,7 @@ class TrainState:
     finish_gradients: GradientFinisher
     weight_noise: WeightNoise | None
     learning_rate: Callable[[float], float] | None
+    pace: Pace
     source: TrainSource
     batches: Iterator[tuple[int, Batch]]
     accumulate: int
@@ -108,6 +112,7 @@ class TrainState:
         state: TrainerState,
         world: World,
         *,
+        pace: Pace,
         train_steps: int,
     ) -> TrainState:
         """Creates the training state of one process.
@@ -118,7 +123,8 @@ class TrainState:
           source: source of batches from `state.batches_consumed` on.
           state: position of the run.
           world: the training processes.
-          train_steps: step at which the run ends.
+          pace: position in the learning-rate schedule.
+          train_steps: steps of the schedule.
 
         Raises:
           HParamsError: the model cannot be trained with these hparams.
@@ -145,6 +151,7 @@ class TrainState:
             finish_gradients=GradientFinisher.of(hparams, model, optimizer),
             weight_noise=WeightNoise.of(hparams, model),
             learning_rate=task.schedule(train_steps),
+            pace=pace,
             source=source,
             batches=(
                 (number, task.batches.to_device(batch, world.device))
@@ -276,7 +283,7 @@ def _drop_frozen(optimizer: torch.optim.Optimizer, step: int) -> None:
 def _set_learning_rate(run: TrainState, state: TrainerState) -> None:
     """Sets the learning rate of each parameter group, unless the optimizer has its own."""
     if run.learning_rate is not None:
-        rate = run.learning_rate(state.step) * state.plateau_factor
+        rate = run.learning_rate(run.pace.position(state.step)) * state.plateau_factor
         for group in run.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
             group["updates"] = state.step
@@ -448,7 +455,7 @@ class Estimator:
       state: position of the run.
       signal: number of the signal that requested a stop, 0 if there was none.
       run: the training state, once training has started.
-      train_steps: step at which the run ends, once training has started.
+      train_steps: steps of the run, once training has started; `end` may be earlier.
       saving: writer of checkpoints.
 
     Args:
@@ -492,7 +499,7 @@ class Estimator:
         self.train_steps = config.train_steps
         self.summary = Summary(directory.path, leads=world.leads and reports)
         self._stop = signals.StopRequest() if stop is None else stop  # false until a signal arrives
-        self._agree = Agreement(world, 4)
+        self._agree = Agreement(world, 5)
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = TrainProgress(config.train_steps, shown=world.leads, counted=task.counted)
@@ -532,6 +539,9 @@ class Estimator:
             self.save(must_succeed=must_save or ends)
         if run.meter.steps and self.is_done:
             self._report(run)  # the last steps, fewer than log_step_count_steps
+        if self.is_done and run.pace.is_shortened:
+            limit, steps = f"--train_seconds={config.train_seconds}", self.train_steps
+            self.say(f"step {state.step}: {limit} ends the run, of {steps:,} steps")
 
     @property
     def evaluated(self) -> nn.Module:
@@ -604,15 +614,17 @@ class Estimator:
             if self.config.warm_start_from:
                 patterns = self.config.warm_start_patterns
                 warm = warm_start(self.model, self.config.warm_start_from, patterns=patterns)
-        self.train_steps = run_config.steps_of_run(self.config, self.state)
+        self.train_steps = steps = run_config.steps_of_run(self.config, self.state)
+        pace = Pace(self.directory.path, steps, self.config.train_seconds, self.state)
+        if pace.is_annealing and not stopping.stop_reason(self.state, self.config):
+            pace.give_up_annealing(self.state.step)
         run = TrainState.create(
-            self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
+            self.task, self.model, source, self.state, self.world, pace=pace, train_steps=steps
         )
         self._precision = run.precision
         if newest is not None:
             run.load(newest, self.state, self.world)
-        out_of_time = 0 < self.config.train_seconds <= self.state.seconds
-        self._ends_early = bool(self.world.maximum(int(out_of_time)))
+        self._ends_early = bool(self.world.maximum(int(pace.is_out_of_time(self.state))))
         with self.world.leader_first() as leads:
             if leads:
                 if self.task.origin is not None:  # a run started in Python
@@ -757,12 +769,34 @@ class Estimator:
     @property
     def is_done(self) -> bool:
         """True if the step or time limit of the run is reached; known once training has started."""
-        return self.state.step >= self.train_steps or self._ends_early
+        return self.state.step >= self.end or self._ends_early
+
+    @property
+    def end(self) -> int:
+        """The step at which the run ends, as it is planned now; see `train/pace.py`."""
+        return (
+            min(self.train_steps, self.run.pace.end) if self.run is not None else self.train_steps
+        )
 
     @property
     def has_ended(self) -> bool:
         """True if the run is complete, or was stopped early by a rule."""
-        return self.is_done or bool(stopping.stop_reason(self.state, self.config))
+        return self.is_done or bool(self.stop_reason())
+
+    def stop_reason(self) -> str:
+        """Returns why the run has ended early; "" if it continues, as to its schedule's end."""
+        run, reason = self.begin(), stopping.stop_reason(self.state, self.config)
+        falls = run.learning_rate and any(map(reads_train_steps, factor_names(self.task.hparams)))
+        has_ended = self.is_done or self.directory.ended_at() == self.state.step
+        return reason if not falls or has_ended else ""
+
+    def anneal(self) -> None:
+        """Begins the end of the schedule if patience has ended, unless the run has ended."""
+        reason = stopping.stop_reason(self.state, self.config)
+        pace = self.begin().pace
+        if reason and not self.stop_reason() and not pace.is_annealing:
+            pace.anneal(self.state, self.world)
+            self.say(f"step {self.state.step}: {reason}; its schedule ends at step {self.end}")
 
     def _due(self, frequency: int) -> bool:
         return frequency > 0 and self.state.step % frequency == 0
@@ -770,10 +804,15 @@ class Estimator:
     def _must_stop(self) -> bool:
         """Saves if a save is due by time; returns True if all processes leave the loop now."""
         failed = self.world.leads and self.saving.has_failed()
-        ended = self._stop_asked or 0 < self.config.train_seconds <= self.state.seconds
-        self.signal, agreed_to_save, agreed_to_end, agreed_to_fail = self._agree(
-            self._stop.signal, self.saving.is_due(), ended, failed
+        state, pace = self.state, self.begin().pace
+        ended = self._stop_asked or pace.is_out_of_time(state)
+        due = pace.is_due(state)
+        self.signal, agreed_to_save, agreed_to_end, agreed_to_fail, agreed_to_plan = self._agree(
+            self._stop.signal, self.saving.is_due(), ended, failed, due
         )
+        if agreed_to_plan:
+            pace.replan(state, self.world)
+            self._progress.expect(pace.end)
         if agreed_to_fail:
             with self.world.leader_first() as leads:
                 if leads:
@@ -781,7 +820,7 @@ class Estimator:
         self._ends_early |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
-        return self.signal != 0 or self._ends_early
+        return self.signal != 0 or self.is_done
 
     def _before_update(self) -> None:
         for hook in self.hooks:

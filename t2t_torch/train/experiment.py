@@ -26,7 +26,7 @@ from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import Ratings
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
-from t2t_torch.train.stopping import Watched, full_name, short_names, stop_reason
+from t2t_torch.train.stopping import Watched, full_name, short_names
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Experiment:
                 self._evaluate_and_judge(then)
                 if estimator.signal:
                     return
-            reason = stop_reason(estimator.state, self.config)
+            estimator.anneal()
+            reason = estimator.stop_reason()
             if reason:
                 estimator.say(f"step {state.step}: {reason}")
                 if state.step == first:
@@ -157,7 +158,7 @@ class Experiment:
             if reason or done:
                 return
             next_turn = (state.step // turn + 1) * turn if turn else estimator.train_steps
-            until = self._until(min(next_turn, estimator.train_steps))
+            until = self._until(min(next_turn, estimator.end))
             estimator.train(until, must_save=until == self.config.pause_at_step)
             if estimator.signal:
                 return
@@ -303,6 +304,8 @@ class Experiment:
         estimator.begin()
         if not estimator.is_done:
             return False
+        if estimator.stop_reason():
+            return True
         step, flag, value = estimator.state.step, "train_steps", estimator.train_steps
         done = f"is at step {step}"
         if config.train_epochs:
@@ -412,7 +415,8 @@ class BaselineCheck(Hook):
 
     def end(self, estimator: Estimator) -> None:
         """Prints a warning for each baseline that was not exceeded."""
-        if not (estimator.has_ended and self._metrics):
+        fits = estimator.task.hparams.fits  # such a model is the baseline
+        if fits or not (estimator.has_ended and self._metrics):
             return
         metrics = self._metrics[self._best(estimator)]
         for warning in warnings_of(self._problem, self._data_dir, metrics):

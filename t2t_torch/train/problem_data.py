@@ -13,11 +13,12 @@ import numpy as np
 from t2t_torch import reporter
 from t2t_torch.data.manifest import Manifest, datagen_command
 from t2t_torch.data.publish import data_settings, different_settings
-from t2t_torch.data.shards import Shards
+from t2t_torch.data.shards import Ragged, Shards
 from t2t_torch.data.vocabulary_builder import optional_vocab_files
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features.feature import count_positions, select_measured
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.folds import rows_of_fold
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import LengthLimits
@@ -121,7 +122,8 @@ class ProblemData:
         passes: list[EvalBatches | EvalStreams] = []
         before = 0
         for part, features in self._parts:
-            shards = self._shards(part, split)
+            fold = self._hparams.fold if split is Split.EVAL else ""
+            shards = self._shards(part, Split.TRAIN if fold else split)
             longest = longest_row(shards.manifest, features, self._hparams)
             batching = Batching.of(part, self._hparams, longest_row=longest)
             share: dict[str, Any] = {"rank": (rank - before) % world_size, "world_size": world_size}
@@ -130,7 +132,14 @@ class ProblemData:
                 if self._hparams.stream_length:
                     batches = EvalStreams(shards, features, self._hparams, **share)
                 else:
-                    batches = EvalBatches(shards, features, batching, **share, **self._loading)
+                    batches = EvalBatches(
+                        shards,
+                        features,
+                        batching,
+                        rows=rows_of_fold(shards, features, fold),
+                        **share,
+                        **self._loading,
+                    )
             passes.append(batches)
             before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:
@@ -147,6 +156,19 @@ class ProblemData:
         """Yields the stored rows of a target in the training split of each problem."""
         for part, features in self._parts:
             yield StoredColumn(self._shards(part, Split.TRAIN).column(features.columns[target]))
+
+    def training_rows(self, name: str) -> Ragged:
+        """Returns the stored rows of a feature in the training split of all problems, without those
+        of `fold`.
+        """
+        columns = zip(self._parts, self.training_columns(name), strict=True)
+        parts = []
+        for (part, features), column in columns:
+            rows = Ragged.concatenate([rows for _, rows in column.blocks()])
+            shards = self._shards(part, Split.TRAIN)
+            fold = rows_of_fold(shards, features, self._hparams.fold)
+            parts.append(rows if fold is None else rows.select(~fold))
+        return Ragged.concatenate(parts)
 
     def _shards(self, part: Problem, split: Split) -> Shards:
         return Shards.open(self._data_dir, part.dataset_name, split)

@@ -31,6 +31,7 @@ from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
 from t2t_torch.problem import metric_names
+from t2t_torch.reporter import phase
 from t2t_torch.reports.column_statistics import count_labels, tag_faults
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.code import keep_code, open_code
@@ -614,10 +615,14 @@ class ProblemTask(LearningTask):
         return self._model(self.hparams, self.features)
 
     def initialize(self, model: nn.Module) -> list[str]:
-        """Loads the word vectors and the language model set in hparams; checks the tags."""
+        """Loads the word vectors and the language model set in hparams; checks the tags; fits."""
         trained: Any = model
         lines = [*load_pretrained(model, self._data), *_faults_of_tags(trained, self._data)]
-        return lines + load_contextual(model, self.problem, self._vocab_dir)
+        lines += load_contextual(model, self.problem, self._vocab_dir)
+        if self.hparams.fits:
+            with phase(f"fitting {trained.name}"):
+                lines += trained.fit(self._data.training_rows)
+        return lines
 
     def objective(self, model: nn.Module) -> nn.Module:
         """Freezes parameters and sets class weights as hparams require; returns the objective."""

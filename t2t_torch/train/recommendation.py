@@ -128,10 +128,30 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     """
     problem = registry.problem(name)
     flags = dict(word.split("=", 1) for word in problem.suggested_flags.split())
-    model, named = flags["--model"], flags["--hparams_set"]
     given = int(flags.get("--train_steps", 0))
-    made = Recommendation(model, named, hparams=flags.get("--hparams", ""), train_steps=given)
+    hparams = flags.get("--hparams", "")
+    made = Recommendation(flags["--model"], flags["--hparams_set"], hparams, train_steps=given)
+    return _fitted(problem, data_dir, made)
+
+
+def recommend_several(name: str, data_dir: Path) -> list[Recommendation]:
+    """Returns the trainings of a race: the recommended one, and the problem's portfolio.
+
+    Arguments and errors are those of `recommend`.
+    """
+    problem, first = registry.problem(name), recommend(name, data_dir)
+    others = (one.partition("/") for one in problem.portfolio)
+    known = [Recommendation(model, named) for model, _, named in others if model != first.model]
+    if not first.train_steps:  # of a set of the user's own
+        return [first]
+    fitted = [first, *(_fitted(problem, data_dir, one) for one in known)]
+    return [one for one in fitted if one.train_steps]
+
+
+def _fitted(problem: Problem, data_dir: Path, made: Recommendation) -> Recommendation:
+    """Returns a training with the set, the steps and the evaluations that fit the data."""
     hparams: HParams
+    model, named = made.model, made.hparams_set
     try:
         hparams = registry.hparams(named)
     except RegistryError:  # a set of the user's own, which need not be there yet
@@ -139,7 +159,7 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     manifests = _manifests(problem, data_dir)
     rows = sum(one.splits["train"].rows for one in manifests)
     length = max(1.0, _positions(problem, data_dir) / max(1, rows))
-    if not {"--train_steps", "--hparams"} & flags.keys():
+    if not (made.train_steps or made.hparams):
         named = _set_of_size(named, rows, length, translates=_translates(problem, data_dir))
         teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
         changes = ["singleton_dropout=0.5"] if teaches else []
@@ -147,6 +167,9 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
             changes.append("tag_constraints=none")
         made = dataclasses.replace(made, hparams_set=named, hparams=",".join(changes))
         hparams = registry.hparams(named)
+    if hparams.fits:
+        metric = _metric(problem, data_dir)
+        return dataclasses.replace(made, train_steps=1, evaluation_steps=1, metric=metric)
     rows_of_batch = _rows_of_batch(problem, hparams, length)
     rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
     steps = made.train_steps
@@ -239,6 +262,7 @@ def _metric(problem: Problem, data_dir: Path) -> str:
     """Returns the short name of the metric to watch."""
     from t2t_torch.features.feature import select_generated
     from t2t_torch.problem import metric_names
+    from t2t_torch.text.tags import scheme_of
 
     if problem.mixing_schedule is not None:
         return "loss"
@@ -250,6 +274,8 @@ def _metric(problem: Problem, data_dir: Path) -> str:
     (name,) = targets
     metrics = metric_names(problem, name)
     metric = next((one for one in _WATCHED if one in metrics), "loss")
+    if metric == "span_f1" and not scheme_of(targets[name].labels).letters:
+        metric = "accuracy"  # parts of speech mark no spans
     if metric == "accuracy" and _has_unequal_classes(problem, data_dir):
         metric = _OF_UNEQUAL
     return metric if metric == "loss" or name == "targets" else f"{name}/{metric}"
@@ -276,22 +302,24 @@ def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
 def _positions(problem: Problem, data_dir: Path) -> int:
     """Returns the number of positions of all training rows, counting their longest feature.
 
-    The characters of words have no positions of their own.
+    The characters of words have no positions of their own; a sound has one every 10 ms.
     """
-    from t2t_torch.features.word import WordCharacters
+    from t2t_torch.features import Audio, WordCharacters
 
     positions = 0
     for part, manifest in zip(problem.components, _manifests(problem, data_dir), strict=True):
-        characters = {
-            name
-            for name, one in part.features(data_dir).inputs.items()
-            if isinstance(one, WordCharacters)
-        }
+        inputs = part.features(data_dir).inputs
+        characters = {name for name, one in inputs.items() if isinstance(one, WordCharacters)}
         entry = manifest.splits["train"]
         counted = [
             entry.tokens[name]
             for name, one in manifest.features.items()
             if one.vocab_size and name not in characters
+        ]
+        counted += [
+            entry.tokens[name] // one.samples_per_frame
+            for name, one in inputs.items()
+            if isinstance(one, Audio)
         ]
         positions += max(counted, default=entry.rows)
     return positions

@@ -20,7 +20,7 @@ from t2t_torch import registry, reporter
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.files import read_bytes, read_json, read_text, staged
 from t2t_torch.metrics.metric import lower_is_better
-from t2t_torch.reports.page import Head, document
+from t2t_torch.reports.page import PageHead, document
 from t2t_torch.reports.plots import Curve, Point, chart, scatter
 from t2t_torch.reports.section import (
     Block,
@@ -273,7 +273,7 @@ def run_page(directory: Path) -> str:
         _starts(starts),
     ]
     trial = task.get("trial", "")
-    head = Head(
+    head = PageHead(
         title=f"{trial or task['problem']}: a run",
         heading=f"The trial {trial}" if trial else f"{task['model']} on {task['problem']}",
         place=str(directory.resolve()),

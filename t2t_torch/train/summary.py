@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from t2t_torch import reporter
 from t2t_torch.files import staged
-from t2t_torch.optim.settings import factor_names, reads_train_steps
+from t2t_torch.optim.settings import factor_names
 from t2t_torch.reports.page import png
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_config import RunConfig
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.utils.tensorboard import SummaryWriter
 
-    from t2t_torch.hparam import HParams
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.run.checkpoint import TrainerState
     from t2t_torch.run.warm_start import WarmStartReport
@@ -276,7 +275,6 @@ def banner(
     if task.hparams.shard_weights and run.processes == 1:
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
     yield f"learning rate: {_rates(run, state, train_steps)}"
-    yield from _early_end(task.hparams, config)
     yield from _never_reached(run, train_steps)
     watching = [type(hook).__name__ for hook in hooks if hook.in_banner]
     if watching:
@@ -313,19 +311,6 @@ def _trained_with(run: TrainState) -> Iterator[str]:
         yield f"SWA of the weights from step {hparams.swa_start_step}{every}"
     if hparams.swa_patience:
         yield f"SWA of the weights once {hparams.swa_patience} evaluations bring nothing better"
-
-
-def _early_end(hparams: HParams, config: RunConfig) -> Iterator[str]:
-    """Warns if the learning rate decays toward a number of steps that was not set explicitly."""
-    if not config.train_seconds or config.train_epochs:
-        return
-    names = [name for name in factor_names(hparams) if reads_train_steps(name)]
-    if names and config.train_steps == RunConfig().train_steps:
-        yield (
-            f"warning: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
-            f"the default, and --train_seconds={config.train_seconds} may end the run long before; "
-            "give --train_steps, too: about as many as there will be"
-        )
 
 
 def _never_reached(run: TrainState, last: int) -> Iterator[str]:
@@ -439,6 +424,12 @@ class TrainProgress:
         if self._shown:
             known = self._total or None
             self._bar = self._reporter.bar(total=known, initial=step, unit="step", desc="train")
+
+    def expect(self, total: int) -> None:
+        """Takes another step at which the run ends."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.total = total
 
     def advance(self, step: int) -> None:
         """Shows that `step` steps are complete."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from t2t_torch.reports.page import Behaviour, Head, document
+from t2t_torch.reports.page import Behaviour, PageHead, document
 from t2t_torch.reports.plots import written
 from t2t_torch.reports.section import (
     Block,
@@ -156,7 +156,7 @@ def search_page(record: SearchRecord) -> str:
         _trials(record, names),
         _search(record),
     ]
-    head = Head(
+    head = PageHead(
         title=f"{record.name}: a search",
         heading=f"{record.name}: a search",
         place=str(record.output_dir),

@@ -506,7 +506,7 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
 def _best_run_line(link: Path, best: TrialRecord, where: Callable[[int], str]) -> str:
     """Links to the best run if it is local; returns a line with its location."""
     if best.output_dir.is_dir():
-        _link(link, best.output_dir)
+        replace_link(link, best.output_dir)
         return f"The best run, to decode, export or serve: {link}"
     link.unlink(missing_ok=True)  # outdated link
     location = where(best.number) or "another --output_dir of this search"
@@ -514,7 +514,7 @@ def _best_run_line(link: Path, best: TrialRecord, where: Callable[[int], str]) -
     return f"The best run, {name}, is not here. It was trained in {location}"
 
 
-def _link(link: Path, target: Path) -> None:
+def replace_link(link: Path, target: Path) -> None:
     """Creates a relative link and moves it into place: a link exists at all times."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}.incomplete")
     temporary.unlink(missing_ok=True)

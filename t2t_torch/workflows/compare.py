@@ -164,7 +164,7 @@ def _page(
     runs: Sequence[_RunRecords],
     sections: Sequence[Section],
 ) -> str:
-    from t2t_torch.reports.page import Head, document
+    from t2t_torch.reports.page import PageHead, document
     from t2t_torch.reports.plots import Curve, chart
     from t2t_torch.reports.section import Plot, Section
 
@@ -180,7 +180,7 @@ def _page(
         if len(plots) == _MOST_CHARTS:
             break
     drawn = Section("curves", "Curves", "By optimizer steps.", [Plot(key, key) for key in plots])
-    head = Head(
+    head = PageHead(
         title="Runs compared",
         heading=", ".join(names),
         place=", ".join(str(path.resolve()) for path in paths),

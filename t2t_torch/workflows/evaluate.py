@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import t2t_torch
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.reporter import Reporter, output, phase
 from t2t_torch.settings import hp, hp_path, require
@@ -29,11 +32,13 @@ from t2t_torch.workflows.context import (
     file_to_write,
     verify_data,
 )
+from t2t_torch.workflows.generate import unknown_line
 
 if TYPE_CHECKING:
     from t2t_torch.decode.evaluation import EvaluationFiles
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
+    from t2t_torch.problem import Problem
     from t2t_torch.run.checkpoint import Checkpoint
     from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.estimator import Estimator
@@ -48,6 +53,7 @@ class EvaluateSettings(CodeSettings):
         t2t-eval --output_dir=run --checkpoint_path=best --eval_use_test_set
         t2t-eval --output_dir=run --checkpoint_path=6000 --output_json=eval.json
         t2t-eval --output_dir=run --output=eval    # eval/results.json, eval/rows.tsv
+        t2t-eval --output_dir=run --data=new.csv   # a labelled file, without t2t-datagen
 
     Problem, model, hyperparameters, vocabularies and, unless --data_dir is given, the data come
     from the run.  If the run keeps an average of its weights, the average is evaluated.  For a
@@ -72,6 +78,10 @@ class EvaluateSettings(CodeSettings):
     eval_metrics: tuple[str, ...] = EVAL_METRICS
     verify_data: VerifyData = VERIFY_DATA
     checkpoint_path: str | None = CHECKPOINT_PATH
+    data: str | None = hp_path(
+        "Labelled file to evaluate, read as the declaration of the run says, in place of a split "
+        "of generated data."
+    )
     eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
     eval_steps: int = hp(0, "Number of batches; 0: the whole split.", low=0)
     worker_gpu: int = hp(1, "Device: 1: a GPU if available; 0: the CPU.", low=0, high=1)
@@ -118,10 +128,93 @@ def evaluate(
         runs = settings.runs
         kind = kind_of(runs)
         check_read(kind, "evaluate", settings, runs)
-        settings = kind.with_data(settings)
-        if len(runs) > 1:
-            return _evaluate_ensemble(settings)
-        return _evaluate_run(settings, kind, stop)
+        with _with_data(settings, kind) as settings:
+            if len(runs) > 1:
+                return _evaluate_ensemble(settings)
+            return _evaluate_run(settings, kind, stop)
+
+
+@contextlib.contextmanager
+def _with_data(settings: EvaluateSettings, kind: RunKind) -> Iterator[EvaluateSettings]:
+    """Yields the settings with the data folder of the run, or of the samples of `--data`."""
+    if not settings.data:
+        yield kind.with_data(settings)
+        return
+    for name in ("data_dir", "eval_use_test_set"):
+        if settings.is_changed(name):
+            raise UsageError(f"--data is evaluated in place of --{name}. Give one of them.")
+    from t2t_torch.run.directory import RunDirectory
+
+    directory = RunDirectory(settings.runs[0])
+    problem = kind.problem(directory)
+    if problem is not None and settings.problem:  # one of several
+        parts = {one.full_name: one for one in problem.components}
+        problem = parts.get(settings.problem, problem)
+    with _data_of_file(problem, Path(settings.data), directory.path) as folder:
+        yield settings.replace(data_dir=folder)
+
+
+@contextlib.contextmanager
+def _data_of_file(problem: Problem | None, file: Path, run: Path) -> Iterator[str]:
+    """Yields a data folder with the samples of a file, in their order, as the dev split.
+
+    Rows that do not fit are skipped and reported, and so are labels that the run does not know.
+
+    Args:
+      problem: the problem; its declaration says how the file is read.
+      file: the file.
+      run: the run directory, with the vocabularies.
+
+    Raises:
+      DataError: no row of the file fits the declaration.
+      UsageError: the problem is not declared.
+    """
+    from t2t_torch.data.generate import generate_data
+    from t2t_torch.declaration.problem import DeclaredProblem, format_like, problem_of
+
+    if not isinstance(problem, DeclaredProblem):
+        raise UsageError(
+            f"--data={file}: this run has no declaration that says how a file is read. Generate its"
+            " data with t2t-datagen, and give --data_dir."
+        )
+    columns = [one for column in problem.sample_maker.columns.values() for one in column.column]
+
+    def fits(_: str, row: Mapping[str, Any]) -> bool:
+        return {*columns} <= {*row, *map(str, range(-len(row), 0))}
+
+    name, options = format_like(problem, file, fits)
+    path = str(file.resolve())
+    content = json.loads(problem.said)
+    content |= {"files": {"train": path, "eval": path}, "format": name, "options": options}
+    kind: Any = type(problem_of(content, problem.declared_in))
+    vocab_files = problem.vocab_files
+
+    class LabelledFile(kind):  # type: ignore[misc]
+        """The problem of the run with the rows of one file."""
+
+        shards = {Split.EVAL: 1}  # noqa: RUF012
+        keeps_order = True
+        kept_vocab_files = vocab_files
+
+        def prepare(self, tmp_dir: Path) -> None: ...
+
+        def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None: ...
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = LabelledFile()
+        for one in filter(lambda one: (run / one).is_file(), vocab_files):
+            copy_regular(run / one, Path(folder, one))
+        options = {"num_processes": 1, "on_bad_record": "skip", "progress": False}
+        with phase(f"reading {file}"):
+            manifest = generate_data(made, folder, file.parent, **options)
+        entry = manifest.splits[Split.EVAL.value]
+        output(f"{file}: {entry.rows:,} rows, {entry.skipped:,} skipped")
+        if made.bad_records.listed:
+            output(f"The first that was skipped: {made.bad_records.listed[0]}")
+        for feature, count in entry.unknown.items():
+            labels = entry.unknown_labels.get(feature, ())
+            output(unknown_line(str(file), feature, count, labels))
+        yield folder
 
 
 def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
@@ -279,11 +372,13 @@ def _write(
     from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
     from t2t_torch.decode.loading import load
     from t2t_torch.metrics.text_scores import score
+    from t2t_torch.reports.section import Table, aligned
+    from t2t_torch.reports.slices import sections_of_slices
 
     device = None if settings.worker_gpu else "cpu"
     data_dir, split = Path(str(settings.data_dir)), Split(results["split"])
     write_results(files.results, results)  # rows may take long
-    results["confusion"], results["text_scores"] = {}, {}
+    results["confusion"], results["text_scores"], results["slices"] = {}, {}, {}
     for problem in problems or (None,):
         part = problem or (None if isinstance(run[0], str) else settings.problem)
         predictor = load(*run, problem=part, hparams=how, device=device)
@@ -294,6 +389,9 @@ def _write(
         for target, counts in rows.confusion.items():
             name = target if problem is None else f"{problem}/{target}"
             results["confusion"][name] = confusion(counts)
+        for target, slices in rows.slices.items():
+            name = target if problem is None else f"{problem}/{target}"
+            results["slices"][name] = slices.worst()
         for target, texts in rows.texts.items():
             name = target if problem is None else f"{problem}/{target}"
             scores = score(*zip(*texts, strict=True)) if texts else {}
@@ -302,6 +400,11 @@ def _write(
                 for which, one in scores.items()
             }
             output("\n".join(f"  {one.line}" for one in scores.values()))
+    for section in sections_of_slices(results):
+        (table,) = section.blocks
+        assert isinstance(table, Table)
+        lines = aligned([table.head, *table.rows], table.words)  # type: ignore[list-item]
+        output("\n".join(["", f"{section.title}:", *(f"  {line}" for line in lines)]))
     write_results(files.results, results)
     output(f"results written to {files.results}")
 
@@ -412,6 +515,7 @@ def _results(
         "checkpoint": checkpoint,
         "step": step,
         "split": split.value,
+        **({"data": settings.data} if settings.data else {}),
         "batches": settings.eval_steps or "all",
         "version": t2t_torch.__version__,
         "metrics": {name: v if math.isfinite(v) else None for name, v in plain.items()},
@@ -427,7 +531,7 @@ def _report(results: dict[str, Any], target: Path | None) -> None:
         return
     step = str(results["step"])
     which = f"step {step}" if step.isdecimal() else f"checkpoints: {step}"
-    what = f"{results['problem']}, {results['split']}, {which}"
+    what = f"{results['problem']}, {results.get('data', results['split'])}, {which}"
     output(f"{what}  ({results['checkpoint']})")
     names = short_names(results["metrics"])
     width = max(map(len, names.values()))

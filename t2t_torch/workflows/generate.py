@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import itertools
@@ -11,7 +12,8 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +30,7 @@ from t2t_torch.workflows.context import CONFIG, DATA_DIR, PROBLEM, TMP_DIR
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
+    from t2t_torch.declaration.draft import Draft
 
 
 class GenerateSettings(UsrDirSettings):
@@ -60,6 +63,11 @@ class GenerateSettings(UsrDirSettings):
         "Policy for records that cannot be read or encoded; skip: they are skipped, counted "
         "and listed.",
     )
+    merge_labels: bool = hp(
+        False,
+        "Merges labels that differ only by case or blanks; the mapping is printed, and written "
+        "into the declaration.",
+    )
     num_tasks: int | None = hp(
         None,
         "Number of tasks that share the work; each is one command, or one task of Ray.",
@@ -90,6 +98,9 @@ class DeclareSettings(Settings):
     )
     declare_to: str | None = hp_path(
         "With --declare: file of the declaration; must not exist. Default: standard output."
+    )
+    declare_choice: int = hp(
+        0, "With --declare: number of the declaration, 1 or that of an alternative.", low=0
     )
 
 
@@ -141,6 +152,12 @@ def generate(settings: GenerateSettings, *, reporter: Reporter | None = None) ->
         data_dir = Path(str(settings.data_dir))
         # tensor2tensor's default is /tmp/t2t_datagen.
         tmp_dir = Path(settings.tmp_dir or Path(tempfile.gettempdir()) / "t2t_datagen")
+        if settings.merge_labels:
+            from t2t_torch.data.manifest import Manifest
+
+            for name in names:
+                has_data = Manifest.path(data_dir, registry.problem(name).dataset_name).exists()
+                merge_labels(name, tmp_dir, may_change=settings.overwrite or not has_data)
         return [made for name in names for made in _generate(settings, name, data_dir, tmp_dir)]
 
 
@@ -181,6 +198,64 @@ def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Pa
         return []
     _report(manifest, name, data_dir, start)
     return [name]
+
+
+def merge_labels(name: str, tmp_dir: Path, *, may_change: bool = True) -> dict[str, str]:
+    """Writes into a problem's declaration which spellings of labels are merged; reports them.
+
+    Args:
+      name: name of the problem.
+      tmp_dir: folder of the raw files.
+      may_change: False if there is data, which another declaration would not fit.
+
+    Returns:
+      For each spelling in the declared files, the most frequent one that differs only by case or
+      blanks, without blanks at its ends.
+
+    Raises:
+      UsageError: the problem is not declared in a file, or has no labels; or the declaration may
+        not change.
+    """
+    from t2t_torch.declaration.problem import DeclaredProblem, problem_of
+    from t2t_torch.declaration.rows import RowFiles, UnfitError
+    from t2t_torch.files import replace_if_other
+    from t2t_torch.readers.text_file import BadRecords
+    from t2t_torch.text.near_duplicates import spellings
+
+    path = Path(getattr(registry.problem(name), "declared_in", ""))
+    content = (registry.json_declaration(path) if path.is_file() else None) or {}
+    was = content.pop("merge_labels", {})
+    problem = problem_of({**content, "labels": ()}, path) if content else None
+    if not isinstance(problem, DeclaredProblem) or not problem.sample_maker.labelled:
+        raise UsageError(f"--merge_labels: {name!r} declares no labels in a file. Leave it out.")
+    rows, counts = RowFiles(problem.declaration, path, tmp_dir), Counter[str]()
+    for split in rows.splits():
+        for record in rows.records(split, BadRecords("skip")):
+            with contextlib.suppress(UnfitError):  # reported when samples are made
+                maker = problem.sample_maker
+                counts.update(maker.labels_of(maker.sample(record.values)))
+    merged: dict[str, str] = {}
+    for several in spellings(counts):
+        stripped = Counter[str]()
+        for label in several:
+            stripped[label.strip()] += counts[label]
+        best = max(stripped, key=lambda label: (stripped[label], label))
+        merged |= {label: best for label in several if label != best}
+        output(f"labels merged: {', '.join(map(repr, sorted({*several} - {best})))} -> {best!r}")
+    if not merged:
+        output("labels merged: none")
+    if was != merged and not may_change:
+        raise UsageError(
+            f"--merge_labels changes the declaration of {name!r}, whose data is there already. "
+            "Generate it again with t2t-datagen --overwrite; with t2t-quick, delete data, run and "
+            "run.race of its folder."
+        )
+    if was != merged:
+        if labels := content.get("labels"):
+            content["labels"] = list(dict.fromkeys(merged.get(one, one) for one in labels))
+        text = json.dumps({**content, "merge_labels": merged}, indent=2, ensure_ascii=False)
+        replace_if_other(path, f"{text}\n".encode())
+    return merged
 
 
 def _check_tasks(settings: GenerateSettings) -> None:
@@ -234,7 +309,7 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
         output(f"\nSkipped: {skipped}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
-            output(f"\n{_unknown_line(key, feature, count, entry.unknown_labels.get(feature, ()))}")
+            output(f"\n{unknown_line(key, feature, count, entry.unknown_labels.get(feature, ()))}")
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
         _warn_of_scales(name, data_dir)
@@ -285,7 +360,7 @@ def _dev_line(name: str, data_dir: Path) -> str:
     return line if count >= _FEW_INPUTS else f"{line} These are too few to choose models by."
 
 
-def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:
+def unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:
     """Returns the message about labels of a split that training does not have."""
     from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
 
@@ -396,21 +471,52 @@ def _matching(name: str) -> list[str]:
     return matching
 
 
-def declare(path: Path, target: Path | None) -> None:
+class UnsureError(UsageError):
+    """Several declarations are as likely, and none was chosen."""
+
+
+def declare(
+    path: Path,
+    target: Path | None,
+    choice: int = 1,
+    ask: Callable[[Sequence[str]], int] | None = None,
+) -> None:
     """Prints or writes a declaration; reports samples, doubts and notes.
 
+    Args:
+      path: file or folder of data.
+      target: file of the declaration; None: standard output.
+      choice: number of the declaration, 1 or that of an alternative; 0 for the first if no other
+        is as likely.
+      ask: returns the number of one of several descriptions, if `choice` is 0 and several are as
+        likely; None raises an error.
+
     Raises:
-      UsageError: `target` exists or cannot be written.
+      UnsureError: several declarations are as likely, and none was chosen.
+      UsageError: `target` exists or cannot be written, or there is no such choice.
     """
-    from t2t_torch.declaration.draft import draft
+    from t2t_torch.declaration.draft import draft, text_of
 
     if target is not None:
         _check_absent(target)
-    drafted = draft(path)
+    drafted = draft(path, choice or 1)
+    if not choice and drafted.is_unsure:
+        shown = [f"{meaning}:\n    {_on_a_line(content)}" for meaning, content in drafted.choices]
+        if (choice := _choice(path, shown, ask)) > 1:
+            drafted = draft(path, choice)
+    text = text_of(drafted.content)
     if target is not None:
-        _write_new(target, drafted.text)
+        _write_new(target, text)
+    message(_described(path, target, drafted))
+    if target is None:
+        output(text)
+
+
+def _described(path: Path, target: Path | None, drafted: Draft) -> str:
+    """Returns the samples, doubts, notes and alternatives of a draft, and the next command."""
     name, folder = drafted.content["problem"], drafted.path.parent
-    lines = ["The first rows, as samples:"]
+    lines = [f"It learns {drafted.meaning}."]
+    lines += ["The first rows, as samples:"] if drafted.samples else []
     lines += [
         f"  {field}: {_shown(value)}" for row in drafted.samples for field, value in row.items()
     ]
@@ -418,8 +524,8 @@ def declare(path: Path, target: Path | None) -> None:
         lines += [heading, *(f"  - {sentence}" for sentence in sentences)] if sentences else []
     if drafted.alternatives:
         lines.append("Alternatives, each a declaration in place of this one:")
-    for meaning, content in drafted.alternatives:
-        lines += [f"  * {meaning}:", f"    {json.dumps(content, ensure_ascii=False)}"]
+    for number, (meaning, content) in enumerate(drafted.alternatives, 2):
+        lines += [f"  * {meaning} (--declare_choice={number}):", f"    {_on_a_line(content)}"]
     usr_dir = folder if target is None else target.parent
     command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
     if usr_dir.resolve() != folder.resolve():
@@ -433,9 +539,26 @@ def declare(path: Path, target: Path | None) -> None:
         lines += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
     else:
         lines += ["", f"Wrote {target}. Check it, and run:", f"  {shlex.join(command)}", ""]
-    message("\n".join(lines))
-    if target is None:
-        output(drafted.text)
+    return "\n".join(lines)
+
+
+def _on_a_line(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _choice(path: Path, shown: Sequence[str], ask: Callable[[Sequence[str]], int] | None) -> int:
+    """Returns the number of a declaration that the user chooses.
+
+    Raises:
+      UnsureError: there is no terminal.
+    """
+    if ask is not None:
+        return ask(shown)
+    listed = "\n".join(f"  {number}. {one}" for number, one in enumerate(shown, 1))
+    raise UnsureError(
+        f"{path}: several problems are as likely:\n{listed}\n"
+        "Choose one with --declare_choice=NUMBER; --yes takes the first."
+    )
 
 
 def _check_absent(target: Path) -> None:

@@ -146,7 +146,7 @@ def _inputs(
     if settings.inputs:
         inputs = _read(Path(settings.inputs))
     elif predictor is not None and settings.data_dir:
-        inputs = _rows(predictor, Path(settings.data_dir), settings.rows)
+        inputs = rows_of(predictor, Path(settings.data_dir), settings.rows)
     else:
         from t2t_torch.runtime.signature import EXAMPLES
 
@@ -207,7 +207,8 @@ def _read(path: Path) -> list[Any]:
     return values
 
 
-def _rows(predictor: LabelPredictor | Predictor, data_dir: Path, most: int) -> list[Any]:
+def rows_of(predictor: LabelPredictor | Predictor, data_dir: Path, most: int) -> list[Any]:
+    """Returns at most `most` inputs of the test split, or of the dev split."""
     from t2t_torch.decode.loading import Loaded
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.export.targets import TextExportTarget

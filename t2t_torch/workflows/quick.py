@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
 import shlex
 import signal
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from t2t_torch import registry
 from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.files import read_json, read_lines, read_text
-from t2t_torch.reporter import SILENT, Reporter, message, output, phase
+from t2t_torch.reporter import Reporter, message, output
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
@@ -24,14 +23,13 @@ from t2t_torch.workflows.evaluate import EvaluateSettings, evaluate
 from t2t_torch.workflows.export import export
 from t2t_torch.workflows.generate import DeclareSettings, GenerateSettings, declare, generate
 from t2t_torch.workflows.latency import LatencySettings, measure_latency
+from t2t_torch.workflows.leaderboard import Leaderboard
 from t2t_torch.workflows.train import train
 from t2t_torch.workflows.train_settings import TrainSettings
 
 if TYPE_CHECKING:
     from t2t_torch.problem import Problem
     from t2t_torch.reports.section import Section
-    from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.recommendation import Recommendation
 
 
 class QuickSettings(Settings):
@@ -53,19 +51,37 @@ class QuickSettings(Settings):
     file: str | None = hp_path(
         "File or folder of data, or a declaration (.json); also without --file=."
     )
+    merge_labels: bool = hp(False, "Merges labels that differ only by case or blanks.")
     minutes: float = hp(10.0, "Minutes of training at most, evaluations not counted.", low=0.01)
+    latency_ms: float = hp(
+        0.0,
+        "Median latency of an input at most, in PyTorch on one thread; a better model that is "
+        "slower is distilled into one that is fast enough.  0: any.",
+        low=0.0,
+    )
+    yes: bool = hp(False, "Take the first problem where several are as likely.")
+    declare_choice: int = hp(
+        0,
+        "Number of the problem to learn, of those that are listed where several are as likely.",
+        low=0,
+    )
 
 
 _PROBE_STEPS = 20
 _PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
 _SCORES = {"bleu": "BLEU", "chrf": "chrF"}  # of decoded texts
+_EXAMINED = 5000  # training rows among which wrong labels are looked for, in half a minute
 _ROWS = 8  # of each kind of sample on the report
 _OF_DATA = ("lengths", "labels", "numbers", "duplicates")  # sections on the report
 _HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
 
 
 def quick(
-    settings: QuickSettings, *, reporter: Reporter | None = None, stop: StopRequest | None = None
+    settings: QuickSettings,
+    *,
+    reporter: Reporter | None = None,
+    stop: StopRequest | None = None,
+    ask: Callable[[Sequence[str]], int] | None = None,
 ) -> int:
     """Makes a served model of a file of data; resumes what was interrupted.
 
@@ -73,6 +89,7 @@ def quick(
       settings: the file, and where and how long.
       reporter: where progress and results are reported; None: to the current one.
       stop: request to stop.
+      ask: returns the number of one of several problems that are as likely; None: an error.
 
     Returns:
       The number of the signal that stopped it; 0 if it is complete.
@@ -94,7 +111,7 @@ def quick(
 
         lock = Lock(folder / "quick.lock")
         try:
-            _Quick(settings, file, folder, StopRequest() if stop is None else stop).run()
+            _Quick(settings, file, folder, StopRequest() if stop is None else stop, ask).run()
         except _StepStoppedError as stopped:
             return stopped.number
         finally:
@@ -139,45 +156,68 @@ class _Quick:
       file: data, or a declaration.
       folder: folder of everything that is written.
       stop: request to stop.
+      ask: returns the number of one of several problems.
     """
 
     def __init__(
-        self, settings: QuickSettings, file: Path, folder: Path, stop: StopRequest
+        self,
+        settings: QuickSettings,
+        file: Path,
+        folder: Path,
+        stop: StopRequest,
+        ask: Callable[[Sequence[str]], int] | None = None,
     ) -> None:
+        self._ask = ask
         self.settings = settings
         self.file = file
         self.folder = folder
         self.data = folder / "data"
-        self.train = folder / "run"
+        self.train = self.evaluated = folder / "run"
         self.commands: list[str] = []
         self._stop = stop
 
     def run(self) -> None:
-        """Runs all steps, and writes the report."""
+        """Runs all steps, and writes the report.
+
+        Raises:
+          _StepStoppedError: a signal stopped it; if it has trained, the best model so far is
+            evaluated and exported before.
+        """
         from t2t_torch.data.manifest import Manifest
 
         declaration = self._declared()
         name = str(read_json(declaration)["problem"])
         registry.import_usr_dir(declaration.parent)
         self._generate(name, declaration)
-        metrics = self._train(name, declaration.parent)
-        run, artifact = str(self.train), self.folder / "artifact"
+        stopped: _StepStoppedError | None = None
+        try:
+            metrics = self._train(name, declaration.parent)
+        except _StepStoppedError as error:
+            stopped, metrics = error, {}
+        runs, artifact = self._runs(), self.folder / "artifact"
+        self.evaluated = Path(runs[0]) if runs else self.train
+        if not runs and stopped is not None:
+            raise stopped
+        joined, stop = ",".join(runs), StopRequest()
         evaluated: dict[str, Any] = {"output": str(self.folder / "evaluation"), **metrics}
         if "test" in Manifest.load(self.data, registry.problem(name).dataset_name).splits:
             evaluated["eval_use_test_set"] = True
-        evaluation = EvaluateSettings(output_dir=run, **evaluated)
-        self._call("t2t-eval", evaluation, lambda: evaluate(evaluation, stop=self._stop))
-        exported = ExportSettings(output_dir=run, export_dir=str(artifact), overwrite=True)
-        self._call("t2t-exporter", exported, lambda: export(exported))
+        evaluation = EvaluateSettings(output_dir=joined, data_dir=str(self.data), **evaluated)
+        self._call("t2t-eval", evaluation, lambda: evaluate(evaluation, stop=stop), stop)
+        exported = ExportSettings(output_dir=joined, export_dir=str(artifact), overwrite=True)
+        self._call("t2t-exporter", exported, lambda: export(exported), stop)
+        if stopped is not None:
+            output(f"\nThe best model so far:  {artifact}")
+            raise stopped
         timed = LatencySettings(
             artifact=str(artifact),
-            output_dir=run,
             json_=str(self.folder / "latency.json"),
             rows=200,
             passes=1,
             warm_up=50,
+            **({"output_dir": joined} if len(runs) == 1 else {}),
         )
-        self._call("t2t-latency", timed, lambda: measure_latency(timed))
+        self._call("t2t-latency", timed, lambda: measure_latency(timed), stop)
         report = self.folder / "report.html"
         _write_report(report, self, name)
         output(f"\nReport:  {report}")
@@ -188,8 +228,40 @@ class _Quick:
         output(f"  {shlex.join(['t2t-server', f'--artifact={artifact}'])}")
         output(f"or in Python:  t2t_torch.load({str(artifact)!r})")
 
-    def _call(self, command: str, settings: Settings, step: Callable[[], Any]) -> None:
+    def _runs(self) -> list[str]:
+        """Returns the run to evaluate, or those of an ensemble; none if nothing is evaluated."""
+        board, limit = self.leaderboard(), self.settings.latency_ms
+        if board is not None and board.members and limit:
+            from t2t_torch.workflows.race import distill
+
+            run = distill(board, limit, self.data, self._stop)
+            if run is None:
+                raise _StepStoppedError(self._stop.signal)
+            return [run]
+        if board is not None and (len(board.best) != 1 or not self.train.exists()):
+            return board.best
+        return [str(self.train)] if (self.train / "latest.json").exists() else []
+
+    def leaderboard(self) -> Leaderboard | None:
+        """Returns the leaderboard of the race; None if a single model was trained."""
+        from t2t_torch.workflows.race import race_folder
+
+        return Leaderboard.read(race_folder(self.train))
+
+    def _call(
+        self,
+        command: str,
+        settings: Settings,
+        step: Callable[[], Any],
+        stop: StopRequest | None = None,
+    ) -> None:
         """Reports the command of a step, and runs it.
+
+        Args:
+          command: name of the command.
+          settings: its settings.
+          step: runs it.
+          stop: request to stop this step; None: that of all steps.
 
         Raises:
           T2TError: the step failed; the message says how to resume.
@@ -200,12 +272,14 @@ class _Quick:
         output(f"\n$ {line}")
         try:
             step()
-            number = self._stop.signal
+            number = (self._stop if stop is None else stop).signal
         except KeyboardInterrupt:
             number = signal.SIGINT
         except SystemExit as ended:
             number = int(ended.code or 0) - 128
         except T2TError as error:
+            if command == "t2t-datagen" and isinstance(error, UsageError):
+                raise  # the file is not at fault
             again = f"{command} has ended with an error. Run t2t-quick again to resume."
             if command == "t2t-datagen":
                 again = f"{self.file} was refused. Correct it, and run t2t-quick again."
@@ -226,12 +300,15 @@ class _Quick:
         if target.exists():
             output(f"{target} is there already, and is used. Delete it to declare the data again.")
         else:
-            drafted = DeclareSettings(declare=str(self.file), declare_to=str(target))
-            self._call("t2t-datagen", drafted, lambda: declare(self.file, target))
+            choice = self.settings.declare_choice or int(self.settings.yes)
+            chosen = {"declare_choice": choice} if choice > 1 else {}
+            drafted = DeclareSettings(declare=str(self.file), declare_to=str(target), **chosen)
+            step = functools.partial(declare, self.file, target, choice, self._ask)
+            self._call("t2t-datagen", drafted, step)
         return target
 
     def _generate(self, name: str, declaration: Path) -> None:
-        from t2t_torch.declaration.detect_format import detect_files
+        from t2t_torch.declaration.files import detect_files
 
         raw = detect_files(self.file).folder if self.file.is_dir() else self.file.parent
         settings = GenerateSettings(
@@ -240,54 +317,33 @@ class _Quick:
             data_dir=str(self.data),
             tmp_dir=str(raw),
             on_bad_record="skip",
+            **({"merge_labels": True} if self.settings.merge_labels else {}),
         )
         self._call("t2t-datagen", settings, lambda: generate(settings))
 
     def _train(self, name: str, usr_dir: Path) -> dict[str, Any]:
         """Trains; returns the settings of an evaluation with the same metrics."""
-        from t2t_torch.train.recommendation import recommend
+        from t2t_torch.train.recommendation import AUTO, recommend
 
-        values: dict[str, Any] = {
-            "data_dir": str(self.data),
-            "output_dir": str(self.train),
-            "train_seconds": max(1, round(60 * self.settings.minutes)),
-        }
-        chosen = recommend(name, self.data)
-        metrics = chosen.settings.get("eval_metrics", ())
+        values: dict[str, Any] = {"data_dir": str(self.data), "output_dir": str(self.train)}
+        if self.leaderboard() is None or not self.train.exists():  # else the race is over
+            values["train_seconds"] = max(1, round(60 * self.settings.minutes))
+        metrics = recommend(name, self.data).settings.get("eval_metrics", ())
         if not (self.train / "task.json").exists():  # else the run knows the rest
             values |= {
                 "problem": name,
-                "model": chosen.model,
-                "hparams_set": chosen.hparams_set,
-                **chosen.settings,
+                "model": AUTO,
+                "hparams_set": AUTO,
+                "eval_steps": 0,
                 "keep_checkpoint_best": 1,
                 "keep_checkpoint_max": 2,
                 "t2t_usr_dir": (str(usr_dir),),
             }
-            fitted = self._fitted(name, chosen)
-            if fitted < chosen.train_steps:
-                values["train_steps"] = fitted
-                each = chosen.evaluation_steps or fitted
-                values["local_eval_frequency"] = max(1, min(each, fitted // 4))
             if self.settings.random_seed is not None:
                 values["random_seed"] = self.settings.random_seed
         settings = TrainSettings(**values)
         self._call("t2t-trainer", settings, lambda: train(settings, stop=self._stop))
         return {"eval_metrics": metrics} if metrics else {}
-
-    def _fitted(self, name: str, chosen: Recommendation) -> int:
-        """Returns the steps that fit into the time, from the time of the first ones."""
-        minutes = self.settings.minutes
-        seconds = 60 * minutes
-        is_short = 0 < chosen.seconds < min(_PROBE_SECONDS, seconds / 4)  # 0: no estimate
-        if is_short or not chosen.train_steps:
-            return chosen.train_steps
-        with phase("measuring a training step"):
-            each = _seconds_of_a_step(name, self.data, chosen)
-        steps = max(_PROBE_STEPS, int(0.95 * seconds / each))
-        if steps < chosen.train_steps:
-            output(f"\nA step takes {each:.2g} s: {steps:,} steps in {minutes:g} minutes.")
-        return min(steps, chosen.train_steps)
 
 
 def _plain(name: str) -> str:
@@ -296,43 +352,13 @@ def _plain(name: str) -> str:
     return plain if plain and not plain[0].isdigit() else f"data_{plain}"
 
 
-def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> float:
-    """Returns the time of a training step, measured in a run that is thrown away."""
-    from t2t_torch.train.task import Hook
-
-    times: list[float] = []
-
-    class Clock(Hook):
-        in_banner = False
-
-        def after_step(self, estimator: Estimator) -> None:
-            times.append(time.perf_counter())
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings = TrainSettings(
-            problem=name,
-            model=chosen.model,
-            hparams_set=chosen.hparams_set,
-            hparams=chosen.hparams,
-            data_dir=str(data_dir),
-            output_dir=str(Path(folder, "run")),
-            train_steps=_PROBE_STEPS,
-            schedule="train",
-        )
-        train(settings, callbacks=[Clock()], reporter=SILENT)
-    # The faster half: the first steps, and those beside other programs, are slow.
-    steps = sorted(after - before for before, after in itertools.pairwise(times[1:]))
-    fast = steps[: len(steps) // 2]
-    return max(1e-4, sum(fast) / len(fast))
-
-
 def _warnings(problem: Problem, quick: _Quick) -> list[str]:
     """Returns a warning for each baseline that the evaluated checkpoint does not exceed on dev."""
     from t2t_torch.reports.baseline import warnings_of
     from t2t_torch.run.metrics_file import MetricsFile
 
     step = read_json(quick.folder / "evaluation" / "results.json")["step"]
-    reports = MetricsFile(quick.train).read()
+    reports = MetricsFile(quick.evaluated).read()
     metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
     return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
 
@@ -342,8 +368,10 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     from t2t_torch.files import write_text
     from t2t_torch.reports.baseline import read_baselines
     from t2t_torch.reports.data_report import findings, sections_of
-    from t2t_torch.reports.page import Head, document
+    from t2t_torch.reports.label_errors import write_label_errors
+    from t2t_torch.reports.page import PageHead, document
     from t2t_torch.reports.section import Section, Table, command_line, number
+    from t2t_torch.reports.slices import sections_of_slices
     from t2t_torch.reports.statistics import statistics_of
     from t2t_torch.train.run_page import curves_of
     from t2t_torch.train.stopping import short_names
@@ -365,17 +393,21 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
     sections = [
         Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
+        *_race(quick.leaderboard()),
         *_confusions(results),
+        *sections_of_slices(results),
         *_samples(quick.folder / "evaluation"),
     ]
-    curves, plots = curves_of(quick.train)
+    curves, plots = curves_of(quick.evaluated)
     statistics = statistics_of(registry.problem(name), quick.data, num_samples=0)
     of_data = [section for section in sections_of(statistics) if section.name in _OF_DATA]
+    label_errors = quick.folder / "label_errors.tsv"
+    of_data += write_label_errors(registry.problem(name), quick.data, label_errors, _EXAMINED)
     sections += [curves, *of_data, *_latency(quick.folder)]
     lines = [command_line(command) for command in quick.commands]
     sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
-    known = read_json(quick.train / "task.json")
-    head = Head(
+    known = read_json(quick.evaluated / "task.json")
+    head = PageHead(
         title=f"{name}: a first model",
         heading=f"{known['model']} on {name}",
         place=str(quick.folder.resolve()),
@@ -397,6 +429,18 @@ def _text_scores(results: Mapping[str, Any]) -> dict[str, float]:
         for name, one in scores.items()
         if name in _SCORES
     }
+
+
+def _race(board: Leaderboard | None) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table
+
+    if board is not None:
+        head, *rows = board.table()
+        meaning = (
+            "Models trained in the time, by their best value on dev; ms: median latency of one "
+            "input in PyTorch. Models that were not among the best half were stopped early."
+        )
+        yield Section("race", "Leaderboard", meaning, [Table(head, rows, frozenset({0, 2, 6}))])
 
 
 def _confusions(results: dict[str, Any]) -> Iterator[Section]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from t2t_torch.run.checkpoint import Checkpoint
     from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.runtime.session import Artifact, TensorArtifact
+    from t2t_torch.workflows.predict import PredictSettings
 
 
 class Run:
@@ -34,6 +35,7 @@ class Run:
         pandas.DataFrame(run.history("dev"))
         run.predictor("best")(["A dog runs."])
         run.evaluate(eval_use_test_set=True)
+        run.predict_file("new.csv")
         run.export("artifact", quantize="int8")
 
     Nothing is read before it is asked for.
@@ -146,6 +148,26 @@ class Run:
         from t2t_torch.workflows.evaluate import metrics_of
 
         return metrics_of({**self._given, **settings})
+
+    def predict_file(self, file: str | Path | None = None, **settings: Any) -> Path:
+        """Writes a file with predictions in columns of their own, as `t2t-predict`.
+
+        Args:
+          file: a file of any format that can be declared; None with `unlabelled=FILE`.
+          **settings: any flag of `t2t-predict`, for example `output="predicted.jsonl"`.
+
+        Returns:
+          The written file: by default FILE_predicted.csv beside the file.
+
+        Raises:
+          T2TError: as `t2t-predict`; the written file is then unchanged.
+        """
+        from t2t_torch.workflows.predict import PredictSettings
+
+        given: dict[str, Any] = {"trust_code": self._trust_code or None}
+        given["paths"] = [str(self.path), *([] if file is None else [str(file)])]
+        with called(PredictSettings, "t2t-predict", {**given, **settings}) as read:
+            return predict_file(read)
 
     def export(self, export_dir: str | Path, **settings: Any) -> Artifact | TensorArtifact | Path:
         """Exports the run and verifies the result, as `t2t-exporter`.
@@ -274,6 +296,26 @@ def exported(values: Mapping[str, Any]) -> Artifact | TensorArtifact | Path:
     if form_of(folder) not in (ONNX, TORCH):
         return folder
     return load(folder)  # type: ignore[return-value]  # an artifact, not a run
+
+
+@trust.workflow
+def predict_file(settings: PredictSettings) -> Path:
+    """Writes a file with the predictions of a run or an artifact; returns the written file.
+
+    Raises:
+      T2TError: see `Run.predict_file`.
+    """
+    from t2t_torch.workflows.predict import source_and_target, write_predicted
+
+    source, target = source_and_target(settings)
+    model = load(
+        Path(settings.paths[0]).expanduser(),
+        settings.checkpoint_path,
+        problem=settings.problem,
+        trust_code=settings.trust_code,
+    )
+    write_predicted(model, source, target, settings)
+    return target
 
 
 def form_of(path: str | Path) -> str | None:

@@ -164,7 +164,7 @@ class _Running:
     step: int
 
 
-class Pace:
+class TrialPace:
     """Training time and steps, excluding time without running trainings.
 
     The trial history contains the training time of completed trainings.  The time and steps of a
@@ -311,7 +311,7 @@ class SearchProgress:
     def __init__(self) -> None:
         draws = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._is_terminal = draws and current() is CONSOLE
-        self._pace = Pace()
+        self._pace = TrialPace()
         self._drawn = 0
         self._last = -_DRAW_SECONDS
 

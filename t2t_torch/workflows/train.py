@@ -87,7 +87,7 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
         of_run = () if directory.exists or directory.has_checkpoints else context.RUN_FLAGS
         require(settings, *of_run, "data_dir", "output_dir")
     if AUTO in (settings.model, settings.hparams_set) and settings.generate_data:
-        _generate_data(settings, str(settings.problem), stop)
+        generate_data(settings, str(settings.problem), stop)
     settings, recommended = train_record.recommend(settings, directory)
     settings, recalled = train_record.recall(settings, directory)
     record = train_record.record(settings, directory)
@@ -219,7 +219,7 @@ def _task(
         if leads:
             if settings.generate_data:
                 for component in problem.components:
-                    _generate_data(settings, component.full_name, stop)
+                    generate_data(settings, component.full_name, stop)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
@@ -265,7 +265,8 @@ def _claim(
         message(f"changed since the checkpoint:  {change}")
 
 
-def _generate_data(settings: TrainSettings, problem: str, stop: StopRequest) -> None:
+def generate_data(settings: TrainSettings, problem: str, stop: StopRequest) -> None:
+    """Generates the data of a problem; data that is there is kept."""
     from t2t_torch.workflows.generate import GenerateSettings, generate
 
     places = {"data_dir": settings.data_dir, "tmp_dir": settings.tmp_dir}

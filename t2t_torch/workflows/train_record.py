@@ -111,6 +111,9 @@ def record(settings: TrainSettings, directory: RunDirectory) -> TaskRecord:
     names["problem"] = registry.problem(names["problem"]).full_name
     if not steps or "train_steps" in settings.given:
         steps = settings.train_steps
+        named_set = "" if "train_steps" in settings.given else names["hparams_set"]
+        if named_set and registry.hparams(named_set, names["model"]).fits:
+            steps = 1
     if settings.train_epochs:
         steps = 0  # known when the data is
     named = TaskRecord(

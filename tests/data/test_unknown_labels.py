@@ -51,5 +51,5 @@ def test_the_summary_tells_them(tmp_path, capsys, own_registry):
 
 
 def test_a_single_unknown_label_is_named_in_the_singular():
-    line = generate._unknown_line("dev", "intent", 1, ["day_name"])
+    line = generate.unknown_line("dev", "intent", 1, ["day_name"])
     assert line == "dev: 1 'intent' label never occurs in training: day_name"

@@ -217,7 +217,7 @@ def test_a_row_becomes_a_sample(kind, keys, name, text, first, packed, declare, 
 
 
 def test_every_kind_is_declared_here():
-    tested = {case[0] for case in CASES} | {"image2class", "speech2text", *MIXTURES}
+    tested = {case[0] for case in CASES} | {"image2class", "audio2class", "speech2text", *MIXTURES}
     assert tested == {*KINDS, *MIXTURES}
 
 

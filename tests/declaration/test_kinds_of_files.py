@@ -76,6 +76,7 @@ _BIO = {
     "seq.out": "\n".join(_cycle(["O O B-x I-x O O O", "B-y O O O O B-x O"])) + "\n",
     "label": "\n".join(_cycle(QUEUES)) + "\n",
 }
+_BIO_FIELDS = {"inputs": "words", "intent": "label", "slots": "tags"}
 _SNIPS = {f"snips/{part}/{name}": _BIO[name] for part in ("train", "valid") for name in _BIO}
 
 CASES = {
@@ -212,6 +213,7 @@ CASES = {
         },
         "faq.json",
         "spanqa",
+        {"question": "question", "context": "context", "answers": "answers"},
         example={"question": "when ?", "context": "in 1004 please help"},
     ),
     "three languages": Case(
@@ -232,11 +234,12 @@ CASES = {
         model="transformer",
         hparams_set="transformer_tiny",
     ),
-    "seq.in, seq.out, label": Case(_SNIPS, "snips", "intentslot", train="train"),
+    "seq.in, seq.out, label": Case(_SNIPS, "snips", "intentslot", _BIO_FIELDS, train="train"),
     "one file of three": Case(
         _SNIPS,
         "snips/train/seq.in",
         "intentslot",
+        _BIO_FIELDS,
         train="train",
         doubts=["seq.in is one file of a data set"],
     ),
@@ -261,7 +264,12 @@ CASES = {
         "text2class",
         {"inputs": "text", "targets": "label"},
         format="labelled",
-        doubts=["'coarse' has the 2 that stand before the colon"],
+        doubts=[
+            "'coarse' is its part before the colon",
+            "'label' is used as the label; it could also be 'coarse'",
+            "'label' has 3 labels",
+            "'coarse' has 2 labels) (--declare_choice=2)",
+        ],
     ),
     "__label__ of fastText": Case(
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -46,7 +47,7 @@ DECLARED: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, int], set[str]
             "fields": {"inputs": "text", "targets": "class"},
             "vocab_size": 4000,
         },
-        {"train and dev": 12000, "test": 7600},
+        {"train, dev and left out": 12000, "test": 7600},
         {"inputs", "targets"},
     ),
     "my_ud_english": (
@@ -158,11 +159,18 @@ LONG = {"my_top", "my_xquad"}
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in DECLARED]
 )
-def test_real_data_goes_from_file_to_batches(name: str, shared_data: Path, tmp_path: Path):
+def test_real_data_goes_from_file_to_batches(
+    name: str, shared_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     folder, content, rows, features = DECLARED[name]
     manifest = generate(name, content, shared_data / folder, tmp_path)
     found = {split: entry.rows for split, entry in manifest.splits.items()}
-    found["train and dev"] = found["train"] + found["dev"]
+    said = re.search(
+        r"([\d,]+) of ([\d,]+) rows held out for dev are near-dup.*, and left out", caplog.text
+    )
+    left_out, held_out = (int(one.replace(",", "")) for one in said.groups()) if said else (0, 0)
+    assert not said or found["dev"] == held_out - left_out
+    found["train, dev and left out"] = found["train"] + found["dev"] + left_out
     assert {split: found[split] for split in rows} == rows
     known, *batches = first_batches(name, tmp_path / "data")
     for batch in batches:

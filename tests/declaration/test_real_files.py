@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
+from t2t_torch.features.audio import wav_of
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -198,7 +200,11 @@ def images(folder: Path) -> Path:
 
 
 def audio(folder: Path) -> Path:
-    class_folders(folder / "commands", "yes", "no", ending=".wav")
+    for name in ("yes", "no"):
+        (folder / "commands" / name).mkdir(parents=True)
+        for n in range(30):
+            samples = np.full(400 + n, 9 if name == "yes" else n, np.int16)
+            (folder / "commands" / name / f"{n}.wav").write_bytes(wav_of(samples, 11025))
     return folder / "commands"
 
 
@@ -431,7 +437,8 @@ CASES: dict[str, Case] = {
               Word=("On day ten Bob flew to Boston .".split() * 30),
               POS=("IN NN CD NNP VBD TO NNP .".split() * 30),
               Tag=("O O O B-per O O B-geo O".split() * 30)),
-        "", {}, "one word",
+        "text2tags", {"inputs": "words", "targets": "tags"}, "one word",
+        options={"word": "Word", "tag": "Tag", "sentence": "Sentence number"},
     ),
     # JSON.
     "array.json": Case(json.dumps(rows(text=TEXTS, label=FEELINGS)), "text2class", LABELLED),
@@ -463,7 +470,6 @@ CASES: dict[str, Case] = {
     "rasa.json": Case(
         json.dumps({"rasa_nlu_data": {"common_examples": rows(text=TEXTS, intent=FEELINGS)}}),
         "text2class", {"inputs": "text", "targets": "intent"},
-        options={"records": "rasa_nlu_data.common_examples"},
     ),
     "alpaca.json": Case(
         json.dumps(rows(instruction=TEXTS, input=[""] * 200 + TEXTS[:40], output=SECOND)),
@@ -551,7 +557,7 @@ CASES: dict[str, Case] = {
     "imdb": Case(imdb, "text2class", LABELLED, "unsup", files={"train": "train", "test": "test"}),
     "movie_reviews": Case(movie_reviews, "text2class", LABELLED),
     "images": Case(images, "image2class", {"inputs": "image", "targets": "label"}),
-    "audio": Case(audio, "", {}, "audio"),
+    "audio": Case(audio, "audio2class", {}),
     "parallel": Case(
         parallel, "text2text", {},
         files={"eval": {"inputs": "valid.de", "targets": "valid.en"}},

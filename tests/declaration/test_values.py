@@ -134,3 +134,27 @@ def test_what_is_told_ends_with_one_full_stop(declare, samples):
 def test_a_gazetteer_needs_words_that_are_given(declare):
     with pytest.raises(RegistryError, match=r'"features\.gazetteer": kind \'spanqa\' has no such'):
         declare(kind="spanqa", features={"gazetteer": "g"})
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("text2multilabel", []), ("text2class", None)])
+def test_labels_may_have_a_column_each(kind, labels, declare, samples):
+    text = "inputs,rude,odd\nhello there,1,0\ngood bye,0,0\nsee you,false,true\nbad row,2,0\n"
+    problem = declare(
+        {"t.csv": text, "d.csv": text},
+        files={"train": "t.csv", "eval": "d.csv"},
+        kind=kind,
+        fields={"inputs": "inputs", "targets": {"column": ["rude", "odd"], "one_hot": True}},
+    )
+    problem.bad_records = BadRecords("skip")
+    made = [one["targets"] for one in samples(problem, Split.TRAIN)]
+    assert made == ([["rude"], [], ["odd"]] if labels == [] else ["rude", "odd"])
+    assert "'2' is neither 0 nor 1" in str(problem.bad_records.listed)
+
+
+def test_answers_of_datasets_are_lists_of_texts_and_starts(declare, samples):
+    held = {"text": ["up", "down"], "answer_start": [0, 7]}
+    row = json.dumps({"question": "where?", "context": "up and down", "answers": held}) + "\n"
+    files = {"train": "t.jsonl", "eval": "d.jsonl"}
+    problem = declare({"t.jsonl": row, "d.jsonl": row}, files=files, kind="spanqa")
+    expected = [{"text": "up", "start": 0}, {"text": "down", "start": 7}]
+    assert samples(problem, Split.TRAIN)[0]["answers"] == expected

@@ -26,6 +26,7 @@ def pretend(monkeypatch):
             return milliseconds[str(work.args[0]).removeprefix("torch.")] / 1e3
 
         monkeypatch.setattr(precision, "_measured", measured)
+        monkeypatch.setattr(precision, "multiplies_bfloat16", lambda: True)
 
     return make
 
@@ -42,6 +43,16 @@ def test_bfloat16_is_chosen_only_where_it_is_much_faster(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"float32 {float32:.2f} ms" in line
     assert line.endswith(choice)
+
+
+def test_nothing_is_measured_on_a_processor_without_bfloat16(monkeypatch, capsys):
+    has = {"avx2": True, "avx512_bf16": False, "amx_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has, raising=False)
+    monkeypatch.setattr(precision, "_measured", None)
+    assert resolve(AUTO, ONE_PROCESS).activation_dtype == "float32"
+    assert "no instructions for bfloat16" in capsys.readouterr().err
+    has["amx_bf16"] = True
+    assert precision.multiplies_bfloat16()
 
 
 def test_the_hparams_say_who_chose(pretend):

@@ -29,6 +29,8 @@ OTHERS = {
     "bsequential_cnn_tagger": 0,
     "joint_bilstm": -1,
     "joint_cnn": -1,
+    "linear": 3,  # two texts
+    "linear_crf": 0,
     "pair_classifier": 0,
     "pairwise_ranker": -1,
     "resnet": -1,
@@ -76,6 +78,9 @@ def made(name, which, **changes):
     known = {n: v for n, v in changes.items() if n in model_class.HParams.model_fields}
     known |= {"loss": ""}  # of training; a set may name one of another kind of target
     model = model_class(small(registry.hparams(first)).replace(**known), features).eval()
+    for parameter in model.parameters():
+        if not parameter.any():  # tables of n-grams
+            nn.init.normal_(parameter)
     alone = {name for name, note in features.notes.items() if note.aligned_to is None}
     return model, [n for n in features.all if n not in features.targets and n not in alone]
 

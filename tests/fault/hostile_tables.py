@@ -31,7 +31,7 @@ def read_table(path: Path) -> Any:
 @reader("declared")
 def declare_table(path: Path) -> Any:
     """Looks at a table, as `t2t-datagen --declare` does."""
-    from t2t_torch.declaration.detect_format import detect_format
+    from t2t_torch.readers.detection import detect_format
 
     return detect_format(path)
 

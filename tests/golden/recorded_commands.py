@@ -238,7 +238,7 @@ RUNS = (
     Run("bleu --translation=in.txt --reference=in.txt --scores=bleu,chrf", is_exact=True),
     Run("compare run translate --report=compare.html"),
     Run(
-        "quick trips.csv --minutes=1 --output_dir=quick --random_seed=7",
+        "quick trips.csv --minutes=5 --output_dir=quick --random_seed=7",
         ("quick",),
         ("quick/problem/trips.json", "quick/run/config.json", "quick/run/task.json"),
     ),
@@ -442,6 +442,8 @@ PLACEHOLDERS = tuple(
         (r"machine \d+ cores of .*$", "machine MACHINE"),
         (r"^(PyTorch|artifact) +\d.*$", r"\1 TIMES"),
         (r"scores within [\d.e-]+", "scores within N"),
+        (r"^race: (?!run is).*\n", ""),
+        (r"^\w+_(base|small) +[\d.]+ .*$", "STANDING"),
         (r"^(train (seconds|memory_mib), last) .*$", r"\1 N"),
         (r"\b[0-9a-f]{64}\b", "SHA256"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),

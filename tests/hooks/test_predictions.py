@@ -107,8 +107,8 @@ def test_the_baseline_is_a_line_of_the_curve(train):
     record, _, page = read(train("text2class"))
     ((name, levels),) = record["baselines"].items()
     assert name == "metrics-words_to_text2class/targets/accuracy"
-    assert "naive Bayes" in levels
-    assert page.count("<title>naive Bayes</title>") == 1
+    assert "a linear model of n-grams" in levels
+    assert page.count("<title>a linear model of n-grams</title>") == 1
 
 
 def test_counts_of_several_labels(train):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio
 from t2t_torch.features.audio import NO_SAMPLE, mel_matrix
 from t2t_torch.hparam import HParams
@@ -135,11 +136,20 @@ def test_numbers_of_seeds_are_uniform() -> None:
     assert abs(float((draws[:, 0] * draws[:, 1]).mean()) - 0.25) < 0.01
 
 
-def test_an_upper_edge_above_half_of_the_rate_is_refused() -> None:
-    from t2t_torch.errors import HParamsError
+def test_the_upper_edge_is_at_most_half_of_the_rate() -> None:
+    limited = LogMel(HParams().replace(audio_upper_edge_hertz=4000.0), 8000)
+    assert torch.equal(LogMel(HParams(), 8000).mel, limited.mel)
+    with pytest.raises(HParamsError, match="4000 at 8000 Hz"):
+        LogMel(HParams().replace(audio_lower_edge_hertz=4500.0), 8000)
 
-    with pytest.raises(HParamsError, match="audio_upper_edge_hertz=4000"):
-        LogMel(HParams(), 8000)
+
+def test_levels_of_tones_are_kept_where_filters_are_normalized_together() -> None:
+    x, lengths = torch.zeros(1, 9, 20, 1), torch.tensor([6])
+    x[:, :6, 3] = 1.0  # a steady tone
+    assert not normalized(x, lengths).any()
+    together = normalized(x, lengths, by_bin=False)
+    assert (together[0, :6].flatten(1).argmax(1) == 3).all() and not together[0, 6:].any()
+    assert float(together[0, :6].square().mean()) == pytest.approx(1.0)
 
 
 def test_the_mel_matrix_has_a_filter_for_each_bin() -> None:

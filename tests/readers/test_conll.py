@@ -123,3 +123,10 @@ def test_a_space_in_a_word_of_universal_dependencies_is_a_no_break_space(read: A
     (record,), bad = read(f"{line}\n", "conllu")
     assert not bad.listed
     assert record.values["form"] == record.values["lemma"] == ["10\u00a0000"]
+
+
+def test_comments_stand_before_the_first_word_of_a_sentence(read: Any) -> None:
+    text = "# id 1\n# of two\n# O\nup B\n\n#again O\n# O\n"
+    records, bad = read(text.replace("# O\nup", "#x O\nup"), "conll", comments=True)
+    assert not bad.listed
+    assert [record.values["0"] for record in records] == [["#x", "up"], ["#again", "#"]]

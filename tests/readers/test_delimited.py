@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers import tables
+from t2t_torch.readers import delimited_rows
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
 
@@ -126,7 +126,7 @@ def test_an_unbalanced_quote_spoils_one_row(read: Any, after: str, why: str) -> 
 def test_a_quote_is_a_mistake_when_it_is_open_for_too_long(
     read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MAX_LINES", 5)
+    monkeypatch.setattr(delimited_rows, "MAX_LINES", 5)
     records, bad = read('a,b\n"1,2\n' + "3,4\n" * 9 + '5,"6"\n', "csv")
     assert len(records) == 10
     assert "line 2, column 1: " in bad.listed[0]
@@ -194,3 +194,16 @@ def test_the_first_bad_row_ends_the_reading_when_told_to(tmp_path: Path) -> None
     assert next(records).values == {"a": "1"}
     with pytest.raises(DataError, match=r"x\.csv, line 3, column 3: 2 fields"):
         next(records)
+
+
+def test_a_backslash_marks_quotes_as_mysql_writes_them(read: Any) -> None:
+    text = 'a,b\n"say \\"no\\", he",1\n"two\\nlines \\\\",2\n"broken\\\nline",3\n'
+    records, bad = read(text, "csv", escape="\\")
+    assert not bad.listed
+    values = [record.values["a"] for record in records]
+    assert values == ['say "no", he', "two\nlines \\", "broken\nline"]
+
+
+def test_aligned_texts_have_bars_between_them(read: Any) -> None:
+    records, _ = read('one "big" | ||| eins\n', "csv", delimiter=" ||| ", header=False)
+    assert records[0].values == {"0": 'one "big" |', "1": "eins"}

@@ -44,7 +44,8 @@ def test_folders_tell_formats_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"no format 'xml'.*conllu, csv, excel, huggingface.*@register_reader"
+        UsageError,
+        match=r"no format 'xml'.*conllu, csv, docbin, excel, huggingface.*@register_reader",
     ):
         open_records(Path("a"), format="xml")
 

@@ -109,3 +109,15 @@ def test_a_json_file_may_be_one_line_of_any_length(
     path.write_bytes(gzip.compress(b"[" + b" " * 200_000 + b"]"))
     with pytest.raises(DataError, match="bytes, as decompression bombs do"):
         list(open_records(path, format="json"))
+
+
+def test_an_array_of_lists_has_numbered_columns(tmp_path: Path) -> None:
+    path = tmp_path / "data_full.json"
+    rows = [["pay my bill", "pay"], ["hi", "greet"], ["hi"], {"0": "bye"}]
+    path.write_text(json.dumps({"train": rows, "val": [["a", "b"]]}))
+    bad = BadRecords("skip")
+    records = open_records(path, format="json", bad=bad, options={"records": "train"})
+    assert [one.values for one in records] == [
+        {"0": "pay my bill", "1": "pay"}, {"0": "hi", "1": "greet"}, {"0": "bye"}
+    ]  # fmt: skip
+    assert bad.count == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import DataError
+from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords, read_segments, read_talk
 
 
@@ -50,3 +51,15 @@ def test_talks_are_their_lines_and_titles(tmp_path: Path) -> None:
         "More",
     ]
     assert found[0][0] == 3
+
+
+def test_parallel_talks_are_read_without_their_markup(tmp_path: Path) -> None:
+    for language, title in (("en", "Bees"), ("de", "Bienen")):
+        lines = f"<url>http://x</url>\n<title>{title}</title>\n{title}. \n<reviewer></reviewer>\n"
+        (tmp_path / f"train.tags.{language}").write_text(lines)
+    files = {"inputs": "train.tags.en", "targets": "train.tags.de"}
+    options = {"files": files, "talks": True}
+    made = [one.values for one in open_records(tmp_path, format="parallel", options=options)]
+    assert made == [
+        {"inputs": "Bees", "targets": "Bienen"}, {"inputs": "Bees.", "targets": "Bienen."}
+    ]  # fmt: skip

@@ -44,6 +44,13 @@ def test_lists_on_lines_and_one_array_are_the_same(name: str, tmp_path: Path) ->
     assert [row["tags"] for row in on_lines] == [["B-PER", "I-PER", "O", "O"]] * 2
 
 
+def test_the_ends_of_dataturks_are_inclusive(tmp_path: Path) -> None:
+    point = {"start": 0, "end": 7, "text": "Ana Lima"}
+    row = {"content": ROW["text"], "annotation": [{"label": ["PER"], "points": [point]}]}
+    (made,) = read(tmp_path / "rows.json", json.dumps(row) + "\n")
+    assert made["tags"] == ["B-PER", "I-PER", "O", "O"]
+
+
 def test_records_of_other_forms_and_spans_outside_of_the_text_are_bad(tmp_path: Path) -> None:
     rows = [ROW, {"text": "no spans"}, {**ROW, "labels": [[0, 99, "PER"]]}, [1], "text", ROW]
     bad = BadRecords("skip")

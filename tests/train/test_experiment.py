@@ -537,15 +537,6 @@ def test_a_lower_end_than_the_run_has_reached_is_not_its_end(make_estimator):
     assert (first.directory.ended_at(), reports(estimator, "dev")) == (None, [])
 
 
-def test_a_rate_that_falls_to_an_end_that_nobody_chose_is_warned_of(make_estimator, capsys):
-    schedule = "learning_rate_schedule=constant*linear_decay"
-    make_estimator(hparams=schedule, train_steps=250000, train_seconds=60).begin()
-    text = "warning: linear_decay reaches its end at --train_steps=250000"
-    assert text in capsys.readouterr().err
-    make_estimator(hparams=schedule, name="other", train_steps=20, train_seconds=60).begin()
-    assert text not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("rated_first", [True, False])
 def test_a_check_of_baselines_keeps_the_best_and_the_newest_step(tmp_path, rated_first):
     check = BaselineCheck(None, tmp_path)

@@ -63,6 +63,13 @@ def test_the_set_and_its_changes_follow_the_kind(kind, rows, expected, tmp_path,
     assert (chosen.hparams_set, chosen.hparams) == expected
 
 
+@pytest.mark.parametrize(("tags", "metric"), [("D N V", "accuracy"), ("O B-x I-x", "span_f1")])
+def test_parts_of_speech_are_watched_by_accuracy(tags, metric, tmp_path, own_registry):
+    rows = [{"text": f"the dog{n} barks", "label": tags} for n in range(20)]
+    problem = t2t.generate(declaration(rows, "text2tags"), tmp_path)
+    assert recommend(problem.name, tmp_path).metric == metric
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(3, "less than a minute"), (600, "3 minutes to 30 minutes")]
 )
@@ -238,7 +245,7 @@ def test_baselines_are_those_of_counting_by_hand(tmp_path, own_registry):
     content = declaration(rows, files={"train": rows, "eval": dev}, vocab_type="word")
     problem = t2t.generate(content, tmp_path)
     baselines = {one.method: one.value for one in baselines_of(problem, tmp_path)}
-    assert baselines == {"always 'x'": pytest.approx(1 / 3), "naive Bayes": 1.0}
+    assert baselines == {"always 'x'": pytest.approx(1 / 3), "a linear model of n-grams": 1.0}
     assert [one.method for one in read_baselines(problem, tmp_path)] == list(baselines)
     path_of(tmp_path, problem).write_text("{}")
     assert read_baselines(problem, tmp_path) == []
@@ -257,9 +264,10 @@ def test_baselines_of_tags_numbers_and_texts(tmp_path, own_registry):
     dev = [{"text": "x", "label": 4.0}, {"text": "x", "label": 2.0}]
     content = declaration(numbers, "text2real", files={"train": numbers, "eval": dev})
     problem = t2t.generate({**content, "problem": "numbers"}, tmp_path)
-    (one,) = baselines_of(problem, tmp_path)
-    assert one.less_is_better
+    one, fitted = baselines_of(problem, tmp_path)
+    assert one.less_is_better and fitted.less_is_better
     assert (one.metric, one.value) == ("rmse", pytest.approx(math.sqrt((4 + 0) / 2)))
+    assert (fitted.metric, fitted.method) == ("rmse", "a linear model of n-grams")
 
     pairs = [{"text": "abc", "label": "abc"}, {"text": "abx", "label": "xyz"}]
     content = declaration(pairs * 5, "text2text", files={"train": pairs * 5, "eval": pairs})
@@ -272,7 +280,7 @@ def test_a_run_below_a_baseline_is_warned_of(command, tmp_path):
     named = ["--model=fasttext", "--hparams_set=fasttext_tiny", "--train_steps=2"]
     printed = command(*named, "--hparams=learning_rate_constant=1e-6")
     assert "warning: accuracy of 'targets' is" in printed
-    assert "worse than 1 by naive Bayes" in printed
+    assert "worse than 1 by a linear model of n-grams" in printed
 
 
 def test_a_run_that_stops_early_below_a_baseline_is_warned_of_too(command):
@@ -281,7 +289,7 @@ def test_a_run_that_stops_early_below_a_baseline_is_warned_of_too(command):
     frozen = "--hparams=learning_rate_constant=1e-9"
     printed = command(*named, *rules, "--local_eval_frequency=2", frozen)
     assert "stopped early" in printed
-    assert "worse than 1 by naive Bayes" in printed
+    assert "worse than 1 by a linear model of n-grams" in printed
 
 
 def test_a_model_that_only_equals_a_baseline_is_warned_of():

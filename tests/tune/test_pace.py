@@ -14,7 +14,7 @@ from simulated import SPACE, plan
 from t2t_torch.reporter import CONSOLE, JsonLinesReporter, reporting
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.searcher import SearchState
-from t2t_torch.workflows.search import Pace, SearchProgress, summary
+from t2t_torch.workflows.search import SearchProgress, TrialPace, summary
 
 
 class Clock:
@@ -64,7 +64,7 @@ def test_nights_between_tuners_are_not_counted(searcher: SearchState) -> None:
     reported(searcher, 0, "report", 400, 40.0)
     # A night passes; another tuner goes on.
     clock = Clock()
-    pace = Pace(clock)
+    pace = TrialPace(clock)
     taken(searcher, 1)
     pace.counted(searcher, record(searcher))
     clock.now += 10.0
@@ -79,7 +79,7 @@ def test_nights_between_tuners_are_not_counted(searcher: SearchState) -> None:
 
 def test_trainings_at_once_divide_what_is_left(searcher: SearchState) -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = TrialPace(clock)
     taken(searcher, 0)
     taken(searcher, 1)
     assert pace.seconds_left(searcher, pace.counted(searcher, record(searcher))) is None
@@ -90,7 +90,7 @@ def test_trainings_at_once_divide_what_is_left(searcher: SearchState) -> None:
 
 def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: SearchState) -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = TrialPace(clock)
     taken(searcher, 0)
     pace.counted(searcher, record(searcher, t0=300))  # from a checkpoint, untold
     clock.now += 5.0

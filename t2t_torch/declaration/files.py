@@ -1,0 +1,427 @@
+"""Files of a data set and its splits, by their names and content; archives are unpacked."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
+from t2t_torch.errors import DataError
+from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
+from t2t_torch.readers import formats, idx
+from t2t_torch.readers.conll import FILES
+from t2t_torch.readers.detection import rank_formats
+from t2t_torch.readers.head import Head
+
+_SPLITS = {
+    "train": ("train", "training"),
+    "eval": tuple("dev valid validation val eval trial devel development heldout held_out".split()),
+    "test": ("test", "testing", "t10k"),
+}
+_LETTERED = {"testa": "eval", "testb": "test"}  # of CoNLL-2003
+_WORDS = (*_LETTERED, *itertools.chain.from_iterable(_SPLITS.values()))
+_SPLIT = re.compile(
+    rf"(?<![A-Za-z0-9])({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_NO_NAMES = ("data", "input", "inputs", "raw", "tok", "tmp", "dataset", "file", "files", "part")
+_NO_DATA = re.compile(
+    r"(?:readme|licen[cs]e|copying|citation|changelog|authors|notice|makefile|dataset_infos)\b.*"
+    r"|.*\.(?:md|rst|py|sh|ipynb|lock|yaml|yml|toml|cfg|vocab|ids)",
+    re.IGNORECASE,
+)
+_COUNTED = 200_000  # maximum lines counted
+_LIKELY = 0.6  # confidence in the format of a file of data
+_NO_LANGUAGE = "tar|zip|bin|dat|log|out|bak|pdf|doc|wav|mp3|png|jpg|npz|pkl"
+_LANGUAGE = re.compile(rf"\.(?!{_NO_LANGUAGE})([a-z]{{2,3}})(?:[-_][A-Za-z]{{2,4}})?")
+_PAIR_OF_LANGUAGES = re.compile(r"(?<![A-Za-z])([a-z]{2,3})[-_]([a-z]{2,3})(?![A-Za-z])")
+_MARKUP_LINE = re.compile(r"\s*<(url|talkid|keywords|speaker|reviewer|translator|doc)\b[^>]*>.*")
+
+
+@dataclass(frozen=True)
+class DetectedFiles:
+    """Files of a data set.
+
+    Attributes:
+      folder: their folder.
+      files: by "train", "eval" and "test", a name in the folder, or by field several parallel
+        files.
+      name: suggested name of the data set.
+      doubts: warnings about uncertain results, as sentences.
+      options: options of parallel files.
+    """
+
+    folder: Path
+    files: Mapping[str, str | dict[str, str]]
+    name: str
+    doubts: list[str] = field(default_factory=list)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def train(self) -> Path:
+        """The training file to inspect."""
+        train = self.files["train"]
+        return self.folder / (train if isinstance(train, str) else next(iter(train.values())))
+
+    @property
+    def is_parallel(self) -> bool:
+        """True for several files whose lines belong together."""
+        return not isinstance(self.files["train"], str)
+
+
+def detect_files(path: Path) -> DetectedFiles:
+    """Detects the files of a data set from one of its files or its folder.
+
+    Raises:
+      DataError: there is no file, or a folder has several files but none for training.
+    """
+    if not path.exists():
+        raise DataError(f"There is no {path}.")
+    path = path if path.name else path.resolve()
+    if without_packing(path.name) in FILES.values() and _is_data(path.resolve().parent):
+        made = detect_files(path.resolve().parent)
+        names = ", ".join(one.name for one in visible(path.resolve().parent))
+        message = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
+        return replace(made, doubts=[message, *made.doubts])
+    if path.is_dir() and not _is_data(path):
+        return _inside(path)
+    return _beside(path, visible(path.parent))
+
+
+def _inside(folder: Path) -> DetectedFiles:
+    if shards := _parquet_shards(folder):
+        return DetectedFiles(folder, shards, _name(folder / "part"))
+    media = [one for one in visible(folder) if idx.kind_of(one) in ("audio", "image")]
+    others = (one for one in visible(folder) if one not in media)
+    there = [one for one in others if not _NO_DATA.fullmatch(one.name)]
+    by_language = [one for one in there if one.is_file() and _language(one)]
+    known = list(filter(_is_data, there)) or by_language or _in_subfolders(folder)
+    splits = [_split_of_path(one, folder) for one in known]
+    train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
+    train = train or [one for one in by_language if split_of(one.name) == "train"]
+    chosen = train or known
+    endings = {_ending(one) for one in chosen}
+    parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
+    parallel = parallel and all(map(_language, chosen))
+    if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
+        return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
+    if chosen and len(endings) == 1 and not any(splits):
+        pattern = f"*{next(iter(endings))}"
+        message = f"all {len(chosen)} files are read: {pattern}."
+        return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
+    classes = idx.class_names(folder)
+    if len(classes) == 1 and not known:
+        raise DataError(
+            f"{folder} has one class, {classes[0]!r}; at least two are needed, a subfolder each."
+        )
+    names = ", ".join(one.name for one in visible(folder)[:10]) or "nothing"
+    if media:
+        raise DataError(
+            f"{folder} holds {len(media):,} sounds or pictures ({names}) without classes or texts. "
+            "Put them into a subfolder for each class; for sounds a CSV file with the columns path "
+            "and label, or path and text, is read, too."
+        )
+    raise DataError(
+        f"{folder} holds {names}; it is not clear what is to be learnt from. Give the file of the "
+        "training data:  t2t-datagen --declare=FILE"
+    )
+
+
+def _in_subfolders(folder: Path) -> list[Path]:
+    """Returns the single file of data of each subfolder that is named as a split."""
+    held = [
+        [one for one in visible(inner) if not _NO_DATA.fullmatch(one.name) and _is_data(one)]
+        for inner in visible(folder)
+        if inner.is_dir() and split_of(inner.name)
+    ]
+    return [files[0] for files in held if len(files) == 1]
+
+
+def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
+    """Returns the files of a checkout of huggingface.co, as data/train-00000-of-00004.parquet."""
+    for inner in (folder, *(one for one in visible(folder) if one.is_dir())):
+        by_split: dict[str, list[str]] = {}
+        for one in sorted(inner.glob("*-of-*.parquet")):
+            by_split.setdefault(one.name.partition("-")[0], []).append(one.name)
+        splits = {split: name for name in by_split if (split := split_of(name)) is not None}
+        if "train" in splits:
+            at = "" if inner == folder else f"{inner.name}/"
+            named = {split: by_split[name] for split, name in splits.items()}
+            return {
+                split: f"{at}{names[0]}" if len(names) == 1 else f"{at}{splits[split]}-*.parquet"
+                for split, names in named.items()
+            }
+    return {}
+
+
+def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> DetectedFiles:
+    """Returns the files of a data set with a training file.
+
+    Args:
+      path: the training file.
+      there: the other files that are known.
+      folder: the folder of the data set, if not that of the file.
+    """
+    folder = folder or path.parent
+    files: dict[str, str | dict[str, str]] = {"train": _relative(path, folder)}
+    partners, doubts = _partners(path, there)
+    options: dict[str, Any] = {}
+    if partners:
+        second = partners[0].name
+        files["train"] = {"inputs": path.name, "targets": second}
+        doubts.append(f"{second} is used as the texts to generate from the lines of {path.name}.")
+        if partners[1:]:
+            names = " or ".join(one.name for one in partners[1:])
+            doubts.append(f'"targets" could also be {names}: a declaration is of two of them.')
+        lines = map(_MARKUP_LINE.match, Head(path).full_lines)  # as in IWSLT's train.tags
+        if marks := dict.fromkeys(mark[1] for mark in lines if mark):
+            options = {"talks": True}
+            doubts.append(
+                f"lines of {path.name} are markup ({', '.join(f'<{one}>' for one in marks)}) and "
+                "are left out; titles and descriptions are kept as texts."
+            )
+    for split in ("eval", "test") if _split_of_path(path, folder) == "train" else ():
+        matching = [one for one in there if _is_other_split(path, one, split, folder)]
+        if not matching:
+            continue
+        other = min(matching, key=lambda one: _distance(path, one))
+        files[split] = _relative(other, folder)
+        if partners:
+            ends = _stem(other), _ending(partners[0])
+            found = next((one for one in there if (_stem(one), _ending(one)) == ends), None)
+            if found is None:
+                doubts.append(f"{other.name} has no file beside it as {partners[0].name} is.")
+                del files[split]
+                continue
+            files[split] = {"inputs": other.name, "targets": found.name}
+        if len(matching) > 1:
+            names = ", ".join(one.name for one in matching if one is not other)
+            doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
+    return DetectedFiles(folder, files, _name(path), doubts, options)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+
+
+def _split_of_path(path: Path, folder: Path) -> str | None:
+    """Returns the split of a file by its name, or by its subfolder's."""
+    return split_of(path.name if path.parent == folder else _relative(path, folder))
+
+
+def _partners(path: Path, there: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Returns the parallel files in other languages, one per language, and warnings."""
+    if not _language(path):
+        return [], []
+    others = {_ending(one): one for one in there if _stem(one) == _stem(path)}
+    others = {end: one for end, one in others.items() if end != _ending(path)}
+    partners, doubts = [], []
+    count = _count_lines(path)
+    for one in filter(_language, others.values()):
+        counted = _count_lines(one)
+        if counted == count:
+            partners.append(one)
+        else:
+            doubts.append(
+                f"{one.name} has {counted:,} lines and {path.name} {count:,}, so they are not "
+                "taken for parallel files."
+            )
+    return partners, doubts
+
+
+def _count_lines(path: Path) -> int:
+    """Returns the number of lines, at most `_COUNTED`."""
+    return sum(1 for _ in itertools.islice(read_raw_lines(path), _COUNTED))
+
+
+def _language(path: Path) -> str:
+    """Returns the language that a file's extension may name, as in train.en; "" if it is none.
+
+    A stem with two codes, such as Books.nl-pt, names the only ones that there are.
+    """
+    found = _LANGUAGE.fullmatch(_ending(path))
+    if not found or _known(path) or split_of(found[1]):
+        return ""
+    pair = _PAIR_OF_LANGUAGES.search(_stem(path))
+    return found[1] if not pair or found[1] in pair.groups() else ""
+
+
+def _is_other_split(path: Path, other: Path, split: str, folder: Path) -> bool:
+    """Returns whether a file belongs to another split of a training file, by its name."""
+    if other.is_dir() is not path.is_dir() or _split_of_path(other, folder) != split:
+        return False
+    if _ending(other) != _ending(path):
+        return False
+    if path.parent != folder:
+        return True
+    return _parts(other)[0].startswith(_parts(path)[0]) and (
+        not path.name.endswith(("-ubyte", "-ubyte.gz")) or "images" in other.name
+    )
+
+
+def _distance(path: Path, other: Path) -> tuple[bool, bool, int, str]:
+    """Returns the order of the files of a split: like the training file in name, and short."""
+    rest = _parts(other)[1]
+    return "mismatched" in rest, rest != _parts(path)[1], len(other.name), other.name
+
+
+def _parts(path: Path) -> tuple[str, str]:
+    """Returns the text before and after the split's name in a file name."""
+    match = _split_match(path.name)
+    return (path.name[: match.start()], path.name[match.end() :]) if match else (path.name, "")
+
+
+def _split_match(name: str) -> re.Match[str] | None:
+    return _SPLIT.search(name) or re.match(r"(t10k)", name)
+
+
+def split_of(name: str) -> str | None:
+    """Returns the split that a file name says, "train", "eval" or "test"; None if it says none."""
+    match = _split_match(name)
+    if match is None:
+        return None
+    word = match[1].lower()
+    return _LETTERED.get(word) or next(split for split, held in _SPLITS.items() if word in held)
+
+
+def _name(path: Path) -> str:
+    match = _split_match(path.name)
+    name = without_packing(path.name)
+    name = name[: match.start()] if match else name.partition(".")[0]
+    above = [folder.name for folder in path.resolve().parents]
+    words = (re.sub(r"\W+", "_", one, flags=re.ASCII).strip("_").lower() for one in [name, *above])
+    return next((word for word in words if word and word not in _NO_NAMES), "mine")
+
+
+def _stem(path: Path) -> str:
+    """Returns the name without its extension and ".gz"."""
+    return without_packing(path.name).rpartition(".")[0]
+
+
+def _ending(path: Path) -> str:
+    """Returns the extension; none of folders, and none if it names the split, as in x.testa."""
+    name = without_packing(path.name)
+    ending = f".{name.rpartition('.')[2]}" if "." in name and path.is_file() else ""
+    return "" if ending and _SPLIT.fullmatch(ending[1:]) else ending
+
+
+def _known(path: Path) -> bool:
+    try:
+        formats.format_of(path)
+    except DataError:
+        return False
+    return True
+
+
+def _is_data(path: Path) -> bool:
+    """Returns whether a file or folder is read as a whole by a reader.
+
+    A folder of several data sets is not one itself: each subfolder is.
+    """
+    if path.is_dir() and (path / "dataset_dict.json").exists():
+        return False
+    if path.is_file() and (_known(path) or _language(path)):
+        return _known(path)
+    try:
+        return any(one.format and one.score >= _LIKELY for one in rank_formats(Head(path)))
+    except DataError:
+        return path.is_file()  # the error is raised again when the file is read
+
+
+def visible(folder: Path) -> list[Path]:
+    """Returns the entries of a folder that are not hidden, sorted."""
+    return sorted(one for one in folder.iterdir() if not one.name.startswith("."))
+
+
+_TAR_MARK = slice(257, 262)
+_PACKED = {
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"\xd0\xcf\x11\xe0": (
+        "a workbook of an old Excel (save it as .xlsx)",
+        "soffice --convert-to xlsx",
+    ),
+    b"PK\x05\x06": ("an empty zip archive", "unzip"),
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", "unzstd"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
+}
+"""File types by magic number, with the command that unpacks them."""
+
+
+def check_unpacked(path: Path) -> None:
+    """Checks that a file is neither a pipe nor an archive, and uses no compression but gzip.
+
+    Raises:
+      DataError: it does; the message says how to unpack it.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
+    if not path.is_file() or without_packing(path.name).lower().endswith((".xlsx", ".xlsm")):
+        return
+    start = _start(path)
+    what, command = next(
+        (message for mark, message in _PACKED.items() if start.startswith(mark)), ("", "")
+    )
+    if start[_TAR_MARK] == b"ustar":
+        what, command = "a tar archive", "tar xf"
+    if what:
+        raise DataError(
+            f"{path} is {what}. Unpack it, and give a file, or the folder, that comes out:  "
+            f"{command} {shlex.quote(str(path))}"
+        )
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with open_bytes(path) as file:
+            return file.read(_TAR_MARK.stop)
+    except (*DAMAGED, OSError):
+        return b""  # its reader reports the problem
+
+
+_UNPACKED = "_unpacked"
+_ZIPPED_DOCUMENTS = frozenset(".docx .pptx .odt .ods .odp .epub .jar .npz .pt .pth .apk".split())
+
+
+def unpacked(path: Path) -> tuple[Path, list[str]]:
+    """Unpacks a zip or tar archive beside it; returns its file or folder, and what was done.
+
+    Other files are returned as they are.
+
+    Raises:
+      DataError: the archive is damaged or unsafe, or cannot be unpacked there.
+    """
+    if not path.is_file() or path.suffix.lower() in (".xlsx", ".xlsm"):
+        return path, []
+    start = _start(path)
+    is_zip, is_tar = start.startswith(b"PK\x03\x04"), start[_TAR_MARK] == b"ustar"
+    if not is_zip and not is_tar:
+        return path, []
+    if path.suffix.lower() in _ZIPPED_DOCUMENTS:
+        raise DataError(
+            f"{path} is not data that can be read: {path.suffix} files are documents or programs. "
+            "Save its text or table as CSV, JSON or .txt."
+        )
+    stem = re.sub(r"\.(zip|tar|tgz|tbz2|txz)$", "", without_packing(path.name), flags=re.IGNORECASE)
+    folder = path.with_name(f"{stem}{_UNPACKED}")
+    done = [f"{path.name} was unpacked to {folder.name}, which the declaration reads."]
+    if folder.exists():
+        done = [f"{folder.name} is there, so {path.name} is not unpacked again."]
+    else:
+        try:
+            with staged_folder(folder) as temporary:
+                unpack_into(path, temporary, is_zip=is_zip)
+        except (*DAMAGED_ARCHIVE, OSError) as error:
+            raise DataError(
+                f"{path} cannot be unpacked to {folder}: {error}. Unpack it by hand, and give the "
+                "file or the folder that comes out."
+            ) from None
+    inner = [one for one in visible(folder) if one.name != "__MACOSX"]
+    while len(inner) == 1 and inner[0].is_dir() and split_of(inner[0].name) is None:
+        folder = inner[0]
+        inner = [one for one in visible(folder) if one.name != "__MACOSX"]
+    return (inner[0] if len(inner) == 1 else folder), done

@@ -1,0 +1,1 @@
+"""Proposers: for each kind of problem, the columns of a table that it may be learnt from."""

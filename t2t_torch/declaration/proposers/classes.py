@@ -1,0 +1,213 @@
+"""Proposals to learn labels or numbers of a text: classes, several labels, numbers, dialogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected
+from t2t_torch.declaration.proposal import Proposal
+from t2t_torch.declaration.roles import Body, bodies, count, some
+from t2t_torch.declaration.rows import ON
+from t2t_torch.registry import register_proposer
+from t2t_torch.runtime.prediction import WRITTEN_LIST
+
+_NUMBER_NAMES = "score rating stars star price value grade"
+_FEWEST_ONE_HOT = 3  # columns of 0 and 1 that are surely labels of one kind
+_SHOWN = 5
+
+
+@register_proposer("text2class")
+def propose_classes(table: FileColumns) -> Iterator[Proposal]:
+    """Proposes a class for each text, from a column of labels."""
+    labels = targets(table, "label")
+    for body in bodies(table):
+        for label, fit in labels:
+            if label.name in body.names:
+                continue
+            score = body.score * fit
+            if first_of_a_list(table, label) or label.separator[1] >= 0.9:
+                score *= 0.7  # of several labels
+            reasons = [*body.reasons, f"{label.name!r} has {count(label.distinct, 'label')}"]
+            yield Proposal(
+                "text2class",
+                {"inputs": body.column, "targets": label.name},
+                score,
+                f"the label {label.name!r}",
+                reasons,
+                [*body.doubts, *_others(table, labels, label), *of_labels(label)],
+            )
+        yield from _one_hot(table, body)
+
+
+def targets(table: FileColumns, role: Literal["label", "number"]) -> list[tuple[Inspected, float]]:
+    """Returns the columns of labels or numbers with their fit, the best first.
+
+    Columns that another one determines fit less, and judgements with a confidence more; of equal
+    ones, the last is a little better, as files end with the target more often than not.
+    """
+    place = {name: n / len(table.columns) for n, name in enumerate(table.columns)}
+    fits = [
+        (one, getattr(one, role) * (0.8 if one.name in table.derived else 1.0))
+        for one in table.best(role)
+    ]
+    judged = set(table.derived.values())  # with a confidence or a gold column of their own
+    fits = [
+        (one, min(1.0, fit - 0.02 + 0.02 * place[one.name] + 0.08 * (one.name in judged)))
+        for one, fit in fits
+    ]
+    return sorted(fits, key=lambda one: -one[1])
+
+
+def _others(
+    table: FileColumns, labels: Sequence[tuple[Inspected, float]], chosen: Inspected
+) -> list[str]:
+    same = table.twins.get(chosen.name)
+    likely = [one.name for one, fit in labels if one is not chosen and fit > 0.5]
+    others = [repr(name) for name in likely if same is None or table.twins.get(name) != same]
+    if not others:
+        return []
+    return [f"{chosen.name!r} is used as the label; it could also be {some(others, ' or ')}."]
+
+
+def first_of_a_list(table: FileColumns, label: Inspected) -> bool:
+    """Returns whether a label is only the first of several labels of a row."""
+    for one in table:
+        if one.is_list and any(len(value) > 1 for value in one.values):
+            rows = zip(label.rows, one.rows, strict=True)
+            if all(a is None or not b or str(a) == b[0] for a, b in rows):
+                return True
+    return False
+
+
+def of_labels(label: Inspected) -> list[str]:
+    """Returns warnings about the values of a label."""
+    messages = []
+    if label.distinct == 1:
+        messages.append(
+            f"{label.name!r} has only one label, {label.values[0]!r}: there is no choice."
+        )
+    elif label.distinct * 2 > len(label.values):
+        messages.append(
+            f"{label.name!r} is used as the label because of its name: it has {label.distinct} "
+            f"labels in {len(label.values)} rows, too few rows to learn them."
+        )
+    by_form: dict[str, list[str]] = {}
+    for value in label.counts:
+        by_form.setdefault(" ".join(value.lower().split()), []).append(value)
+    alike = [values for values in by_form.values() if len(values) > 1]
+    if alike:
+        shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_SHOWN])
+        messages.append(f"labels that differ only by case or spaces are different labels: {shown}.")
+    if label.is_number and label.distinct > 2:
+        messages.append(
+            f"{label.name!r} has {label.distinct} whole numbers, which are used as labels; "
+            '"kind": "text2real" keeps their order.'
+        )
+    if "-" in label.counts and label.distinct > 2:
+        rows = label.counts["-"]
+        messages.append(f"{label.name!r} is '-' in {rows:,} rows, which is a label as the others.")
+    return messages
+
+
+def one_hot_columns(table: FileColumns) -> list[Inspected]:
+    """Returns the columns of 0 and 1 that may be labels, without metadata of the row."""
+    found = [one for one in table if one.is_binary and one.filled > 0.9]
+    return [one for one in found if not one.is_about_rows and one.name not in table.derived]
+
+
+def _sums(columns: Sequence[Inspected]) -> list[int]:
+    """Returns the number of columns that are on in each row."""
+    rows = zip(*(one.rows for one in columns), strict=True)
+    return [sum(str(value).lower() in ON for value in r) for r in rows]
+
+
+def _one_hot(table: FileColumns, body: Body) -> Iterator[Proposal]:
+    """Yields the one label of each row, if labels have a column each."""
+    columns = one_hot_columns(table)
+    if len(columns) >= _FEWEST_ONE_HOT and set(_sums(columns)) == {1}:
+        names = [one.name for one in columns]
+        doubt = f"{some(list(map(repr, names)))} are read as labels: one of them is 1 in each row."
+        yield Proposal(
+            "text2class",
+            {"inputs": body.column, "targets": {"column": names, "one_hot": True}},
+            body.score,
+            f"which of {len(names)} columns is 1",
+            body.reasons,
+            [*body.doubts, doubt],
+        )
+
+
+@register_proposer("text2multilabel")
+def propose_several_labels(table: FileColumns) -> Iterator[Proposal]:
+    """Proposes several labels for each text: lists, parts of cells, or columns of 0 and 1."""
+    columns = one_hot_columns(table)
+    for body in bodies(table):
+        for score, target, name, doubts in _label_sets(table):
+            if name in body.names:
+                continue
+            fields = {"inputs": body.column, "targets": target}
+            meaning = f"several labels of {name!r}"
+            doubts = [*body.doubts, *doubts]
+            yield Proposal("text2multilabel", fields, body.score * score, meaning, (), doubts)
+        if len(columns) > 1 and set(_sums(columns)) != {1}:
+            names = [one.name for one in columns]
+            score = 0.95 if len(columns) >= _FEWEST_ONE_HOT else 0.5
+            shown = some(list(map(repr, names)))
+            yield Proposal(
+                "text2multilabel",
+                {"inputs": body.column, "targets": {"column": names, "one_hot": True}},
+                body.score * score,
+                f"which of {len(names)} columns are 1",
+                body.reasons,
+                [*body.doubts, f"{shown} are read as labels, each where its column is 1."],
+            )
+
+
+def _label_sets(table: FileColumns) -> Iterator[tuple[float, Any, str, list[str]]]:
+    """Yields the score, the column in JSON form, its name and warnings, for sets of labels."""
+    for one in table:
+        named = 0.05 * one.is_named(LABEL_NAMES)
+        if one.is_list or one.is_list_of_ids:
+            lengths = {len(value) for value in one.values}
+            repeats = any(len(set(value)) < len(value) for value in one.values[:200])
+            is_set = len(one.vocabulary) * 2 <= max(4, one.vocabulary.total())
+            varied = len(lengths) > 1 or lengths == {1}
+            if varied and not repeats and is_set and not one.has_scheme:
+                yield 0.9 + named, one.name, one.name, []
+            continue
+        mark, score = one.separator
+        if mark and not one.has_scheme:
+            how = "as a list" if mark == WRITTEN_LIST else f"with {mark!r} between them"
+            message = f"{one.name!r} is read as several labels, {how}."
+            column = {"column": one.name, "split": mark}
+            yield min(1.0, score + named), column, one.name, [message]
+
+
+@register_proposer("text2real")
+def propose_numbers(table: FileColumns) -> Iterator[Proposal]:
+    """Proposes a number for each text."""
+    for body in bodies(table):
+        for number, fit in targets(table, "number"):
+            named = 0.05 * number.is_named(_NUMBER_NAMES)
+            yield Proposal(
+                "text2real",
+                {"inputs": body.column, "targets": number.name},
+                body.score * min(1.0, fit + named),
+                f"the number {number.name!r}, by regression",
+                [f"{number.name!r} holds numbers"],
+                body.doubts,
+            )
+
+
+@register_proposer("multiturn2class")
+def propose_dialogues(table: FileColumns) -> Iterator[Proposal]:
+    """Proposes a class for each list of utterances."""
+    for turns in table:
+        if not turns.is_list or sum(" " in one for value in turns.values for one in value) == 0:
+            continue
+        for label, fit in targets(table, "label"):
+            doubts = [f"{turns.name!r} is used as the utterances of a dialogue, in order."]
+            fields = {"inputs": turns.name, "targets": label.name}
+            meaning = f"the label {label.name!r} of a dialogue"
+            yield Proposal("multiturn2class", fields, 0.9 * fit, meaning, (), doubts)

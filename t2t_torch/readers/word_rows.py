@@ -1,0 +1,160 @@
+"""Reader of tables with a word on each row, as Kaggle's NER data."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.errors import UsageError
+from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.head import SURE, Head, Match
+from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.registry import register_reader
+from t2t_torch.text.tags import scheme_of
+
+_DELIMITERS = (",", "\t", ";", "|")
+_WORD_NAMES = frozenset("word words token tokens form".split())
+_TAG_NAMES = frozenset("tag tags ner label labels iob bio entity pos".split())
+_MAX_TAGS = 200
+_USUAL_LENGTHS = (2, 200)  # of sentences, on average
+
+
+def _match_word_rows(head: Head) -> Match | None:
+    if len(head.full_lines) < 10:
+        return None
+    first = head.full_lines[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    quotes = None if delimiter == "\t" else '"'
+    try:
+        rows = list(csv.reader(head.lines, delimiter=delimiter, quotechar=quotes))
+    except csv.Error:
+        return None
+    full = [row for row in rows if row]
+    names, width = full[0], len(full[0])
+    rows = [row for row in full[1:] if len(row) == width]
+    if width < 2 or not rows or len(rows) < SURE * (len(full) - 1) or len(set(names)) < width:
+        return None
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    tags = [name for name in names if _are_tags(name, columns[name])]
+    words = [name for name in names if name not in tags and _are_words(columns[name])]
+    ids = [name for name in names if name not in (*tags, *words) and _number(columns[name])]
+    ids.sort(key=lambda name: -len(set(columns[name])))  # sentences before documents
+    blank = words and any(not word for word in columns[words[0]])
+    if not words or not tags or not (ids or blank):
+        return None
+    word = next((name for name in words if name.lower() in _WORD_NAMES), words[0])
+    is_scheme = any(_is_scheme(columns[name]) for name in tags)
+    if not is_scheme and (word.lower() not in _WORD_NAMES or not _has_marks(columns[word])):
+        return None
+    tag = next((name for name in tags if _is_scheme(columns[name])), tags[-1])
+    options: dict[str, Any] = {"word": word, "tag": tag}
+    options |= {"sentence": ids[0]} if ids else {}
+    options |= {"delimiter": delimiter} if delimiter != "," else {}
+    doubts = [f"each row is one word ({word!r}); the rows of a sentence are joined."]
+    if others := [repr(name) for name in tags if name != tag]:
+        doubts.append(f'the tags are {tag!r}; the option "tag" may name {" or ".join(others)}.')
+    return Match(0.98, options, doubts)
+
+
+@register_reader("word_rows", matches=_match_word_rows)
+def read_word_rows(
+    path: Path,
+    bad: BadRecords,
+    *,
+    word: str = "word",
+    tag: str = "tag",
+    sentence: str = "",
+    delimiter: str = ",",
+    encoding: str = "",
+) -> Iterator[Record]:
+    """Yields {"words", "tags"} for each sentence of a table with one word on each row.
+
+    A row begins a sentence if its value in the column `sentence` is neither empty nor that of the
+    row before.  Without that column, rows without a word separate sentences.  A sentence with a bad
+    row, or with a word and no tag, is bad.
+
+    Args:
+      path: the file, compressed or not, with a header.
+      bad: policy for bad rows and sentences.
+      word: column of the words.
+      tag: column of the tags.
+      sentence: column that numbers the sentences.
+      delimiter: one character; a file with tabs has no quotes.
+      encoding: the file's, empty for UTF-8.
+
+    Raises:
+      DataError: the file cannot be read.
+      UsageError: there is no such column.
+    """
+    options = {"delimiter": delimiter, "quoting": delimiter != "\t", "encoding": encoding}
+    rows = open_records(path, format="csv", bad=bad, options=options)
+    for place, held in _sentences(rows, sentence, word, bad):
+        words, tags = ([str(row[name]).strip() for row in held] for name in (word, tag))
+        if all(words) and all(tags):
+            yield Record(place, {"words": words, "tags": tags})
+        else:
+            fault = (words if not all(words) else tags).index("") + 1
+            bad.report(place, f"word {fault} of the sentence is empty, or has no tag")
+
+
+def _sentences(
+    rows: Iterator[Record], sentence: str, word: str, bad: BadRecords
+) -> Iterator[tuple[Place, list[Mapping[str, Any]]]]:
+    """Yields the places and rows of sentences without bad rows."""
+    held: list[Mapping[str, Any]] = []
+    place, current, count, is_bad = Place(Path(), 0), "", bad.count, False
+    for record in itertools.chain(rows, [None]):
+        if record is not None and (missing := {word, sentence or word} - record.values.keys()):
+            known = ", ".join(record.values)
+            raise UsageError(f"There is no column {missing.pop()!r}; the columns are {known}.")
+        is_bad, count = is_bad or bad.count > count, bad.count
+        values = {} if record is None else record.values
+        name = str(values.get(sentence, "")).strip()
+        is_blank = not sentence and not str(values.get(word, "")).strip()
+        if record is None or is_blank or (name and name != current):
+            if held and not is_bad:
+                yield place, held
+                count = bad.count  # the sentence may have been reported
+            held, current, is_bad = [], name, False
+        if record is not None and not is_blank:
+            place = place if held else record.place
+            held.append(values)
+
+
+def _are_tags(name: str, values: Sequence[str]) -> bool:
+    kinds = Counter(value for value in values if value)
+    few = 1 < len(kinds) <= _MAX_TAGS and len(kinds) * 4 <= len(values)
+    if not few or any(" " in kind or kind.isdecimal() for kind in kinds):
+        return False
+    return _is_scheme(values) or name.lower() in _TAG_NAMES
+
+
+def _is_scheme(values: Sequence[str]) -> bool:
+    kinds = {value for value in values if value}
+    return "O" in kinds and len(kinds) <= _MAX_TAGS and bool(scheme_of(sorted(kinds)).letters)
+
+
+def _are_words(values: Sequence[str]) -> bool:
+    full = [value for value in values if value]
+    single = sum(" " not in value.strip() for value in full)
+    letters = sum(any(map(str.isalpha, value)) for value in full)
+    return bool(full) and single >= SURE * len(full) and letters * 2 >= len(full)
+
+
+def _has_marks(values: Sequence[str]) -> bool:
+    """Returns whether some words are punctuation marks, as in texts."""
+    marks = sum(1 for value in values if value in (".", ",", "?", "!", "。"))
+    return marks * 100 >= len(values)
+
+
+def _number(values: Sequence[str]) -> bool:
+    """Returns whether the values number sentences: each stands on consecutive rows, or on one."""
+    full = [value for value in values if value]
+    runs = [name for name, _ in itertools.groupby(full)]
+    low, high = _USUAL_LENGTHS
+    usual = len(runs) >= 2 and low <= len(values) / len(runs) <= high
+    return usual and bool(values[0]) and len(set(runs)) == len(runs)

@@ -1,0 +1,566 @@
+"""Race of several models on a problem: successive halving by the dev metric within a time.
+
+Each candidate is a run of `t2t-trainer` in a folder of its own.  Steps and pauses are planned once,
+from the time of a step of each candidate, and recorded; everything else follows from the runs.  A
+race that was killed continues from its runs, to the same end.
+
+Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization", arXiv:1502.07943 (successive halving).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError, T2TError, UsageError
+from t2t_torch.files import read_json, write_text
+from t2t_torch.mode import Split
+from t2t_torch.reporter import SILENT, message, output, phase
+from t2t_torch.signals import StopRequest
+from t2t_torch.train.recommendation import AUTO, recommend_several
+from t2t_torch.train.run_config import IN_TURNS
+from t2t_torch.workflows.leaderboard import (
+    Leaderboard,
+    Standing,
+    measured,
+    noise_of_gain,
+    ranked,
+    standing_of,
+)
+from t2t_torch.workflows.train import generate_data, train
+from t2t_torch.workflows.train_record import processes
+from t2t_torch.workflows.train_settings import TrainSettings
+
+if TYPE_CHECKING:
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.recommendation import Recommendation
+    from t2t_torch.train.task import Hook
+    from t2t_torch.tune.tuner import Training, TrainingOutcome
+
+PLAN = "race.json"
+MINUTES = 10.0
+"""Minutes of a race without `--train_seconds`."""
+_SHARES = (0.25, 0.5, 1.0)  # of the steps of a candidate, at which half of the others remain
+_SHARE_OF_TIME = 0.85  # that is planned; the rest is for evaluations and start-up
+_CHEAP = 0.1  # share of the time: candidates that need less in all are trained to their end
+_START_SECONDS = 6.0  # of a training process
+_PROBE_STEPS, _PROBE_SECONDS = 20, 4
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # seconds of a step, rounded up
+_EVALUATIONS = 8  # of a candidate, at least
+_NEAR = 0.05  # relative difference of errors and correlations that are called equal
+_MANY_ROWS, _FOLDS = 2000, 5  # rows below which models are ranked by folds
+_RESTARTS = 1  # of a candidate whose process was killed
+_POLL_SECONDS = 0.1
+_SPOKEN_SECONDS = 10.0  # from one line of progress to the next
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A candidate of a race.
+
+    Attributes:
+      name: name of its folder.
+      settings: settings of its training; see `TrainSettings`.
+      metric: short name of the metric.
+      train_steps: steps of the whole training.
+      seconds: estimated seconds of it, on one thread; 0: unknown, and little.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    metric: str
+    train_steps: int
+    seconds: float
+
+    def pause(self, share: float) -> int:
+        """Returns the step of a share of the training; 0: its end."""
+        return 0 if share == 1 else max(1, round(share * self.train_steps))
+
+    def folds(self) -> list[Candidate]:
+        """Returns the candidates of the folds of a cross-validation."""
+        named = [(f"{self.name}.fold{n}", f"fold={n}/{_FOLDS}") for n in range(1, _FOLDS + 1)]
+        given = self.settings.get("hparams", "")
+        changes = [(name, f"{given},{fold}" if given else fold) for name, fold in named]
+        return [
+            dataclasses.replace(self, name=name, settings={**self.settings, "hparams": hparams})
+            for name, hparams in changes
+        ]
+
+
+class Race:
+    """A race in a folder.
+
+    Args:
+      problem: name of the problem.
+      data_dir: its data.
+      folder: folder of the race; each candidate has a subfolder.
+      minutes: minutes of the whole race.
+      settings: further settings of all trainings.
+      stop: request to stop.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        data_dir: Path,
+        folder: Path,
+        *,
+        minutes: float,
+        settings: dict[str, Any],
+        stop: StopRequest,
+    ) -> None:
+        self.folder = folder
+        self._problem, self._data_dir = problem, data_dir
+        self._minutes, self._settings, self._stop = minutes, settings, stop
+        self._failed: dict[str, str] = {}
+        self._restarts: Counter[str] = Counter()
+        self._spoken = 0.0
+
+    def run(self) -> list[Standing]:
+        """Trains the candidates; returns the leaderboard, the best first.
+
+        Raises:
+          UsageError: no candidate can be trained.
+        """
+        candidates = self._planned()
+        slow = [one for one in candidates if self._is_slow(one)]
+        self._train([(one, 1.0) for one in candidates if one not in slow])
+        for share in _SHARES:
+            self._train([(one, share) for one in slow])
+            if self._stop:
+                break
+            names = [one.name for one in self.standings(slow) if one.value is not None]
+            kept = names[: max(1, math.ceil(len(names) / 2))]
+            slow = [one for one in slow if one.name in kept]
+        if not self._stop:
+            self._validate(candidates)
+        board = self.standings(candidates)
+        if not self._stop and all(one.value is None for one in board):
+            why = next(iter(self._failed.values()), "no evaluation")
+            raise UsageError(f"no model could be trained: {why}")
+        return board
+
+    def _validate(self, candidates: Sequence[Candidate]) -> None:
+        """Trains on the folds of small data the candidates that its dev split does not tell apart,
+        the best first, as long as there is time.
+        """
+        if self._rows(Split.TRAIN) + self._rows(Split.EVAL) >= _MANY_ROWS:
+            return
+        content = read_json(self.folder / PLAN)
+        if "folds" not in content:
+            content["folds"] = self._with_folds(candidates)
+            write_text(self.folder / PLAN, json.dumps(content, indent=2) + "\n")
+        for one in candidates:
+            if one.name in content["folds"]:
+                self._train([(fold, 1.0) for fold in one.folds()])
+
+    def _with_folds(self, candidates: Sequence[Candidate]) -> list[str]:
+        """Returns the names of candidates that are equal to the best within the noise of dev."""
+        board = [one for one in self.standings(candidates) if one.has_ended]
+        values = {one.name: one.value for one in board if one.value is not None}
+        seconds = {one.name: one.seconds for one in candidates}
+        if not values:
+            return []
+        best = next(iter(values.values()))
+        is_share = board[0].is_share
+        near = 2 * noise_of_gain(best, self._rows(Split.EVAL)) if is_share else _NEAR * abs(best)
+        close = [name for name, value in values.items() if abs(value - best) < near]
+        left = 60 * self._minutes - sum(seconds[name] for name in values) / slots()
+        chosen = []
+        for name in close if len(close) > 1 else ():
+            left -= _FOLDS * (seconds[name] + _START_SECONDS) / slots()
+            if left > 0:
+                chosen.append(name)
+        return chosen
+
+    def _rows(self, split: Split) -> int:
+        from t2t_torch.data.manifest import Manifest
+
+        dataset = registry.problem(self._problem).dataset_name
+        return Manifest.load(self._data_dir, dataset).splits[split.value].rows
+
+    def standings(self, candidates: Iterable[Candidate]) -> list[Standing]:
+        """Returns the lines of the leaderboard, the best first, those without a value last."""
+        return ranked(map(self._standing, candidates))
+
+    def _standing(self, candidate: Candidate) -> Standing:
+        run, failed = self.folder / candidate.name, self._failed.get(candidate.name, "")
+        if failed:
+            return Standing(run.name, why=failed)
+        standing = standing_of(run, candidate.metric, self._rows(Split.EVAL))
+        standing = dataclasses.replace(standing, planned=candidate.seconds)
+        folds = [standing_of(self.folder / one.name, one.metric) for one in candidate.folds()]
+        values = [one.value for one in folds if one.has_ended and one.value is not None]
+        if len(values) < _FOLDS:
+            return standing
+        return dataclasses.replace(
+            standing,
+            value=sum(values) / _FOLDS,
+            rows=self._rows(Split.TRAIN),
+            folds=_FOLDS,
+            seconds=standing.seconds + sum(one.seconds for one in folds),
+        )
+
+    def _is_slow(self, candidate: Candidate) -> bool:
+        return candidate.seconds > _CHEAP * 60 * self._minutes
+
+    def _planned(self) -> list[Candidate]:
+        """Returns the candidates of the recorded plan; makes and records it first if necessary."""
+        file = self.folder / PLAN
+        if file.exists():
+            minutes = read_json(file)["minutes"]
+            if minutes != self._minutes:
+                message(f"race: its steps are planned for {minutes:g} minutes, which stay")
+            return _planned(self.folder)
+        made = []
+        for one in filter(self._fits, recommend_several(self._problem, self._data_dir)):
+            with phase(f"measuring a training step of {one.hparams_set}"):
+                made.append(self._candidate(one))
+        capped = _capped(made, _SHARE_OF_TIME * 60 * self._minutes, slots())
+        content = {"minutes": self._minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(content, indent=2) + "\n")
+        return capped
+
+    def _fits(self, chosen: Recommendation) -> bool:
+        """Returns whether a model reads and produces the features of the problem."""
+        from t2t_torch.model import check_features
+
+        features = registry.problem(self._problem).features(self._data_dir)
+        try:
+            check_features(registry.model(chosen.model), features)
+        except HParamsError:
+            return False
+        return True
+
+    def _candidate(self, chosen: Recommendation) -> Candidate:
+        """Returns a candidate with the measured time of its whole training."""
+        recommended = {k: v for k, v in chosen.settings.items() if k != "train_steps"}
+        hparams = filter(None, (chosen.hparams, self._settings.get("hparams")))
+        settings = {
+            "problem": self._problem,
+            "model": chosen.model,
+            "hparams_set": chosen.hparams_set,
+            **recommended,
+            **self._settings,
+            "hparams": ",".join(hparams),
+        }
+        steps = chosen.train_steps
+        each = (
+            _seconds_of_a_step(settings | _places(self._data_dir)) if steps > _PROBE_STEPS else 0.0
+        )
+        return Candidate(chosen.hparams_set, settings, chosen.metric, steps, steps * each)
+
+    def _train(self, tasks: Sequence[tuple[Candidate, float]]) -> None:
+        """Trains candidates to a share of their steps, as many at once as there are processors."""
+        from t2t_torch.tune.tuner import environment
+
+        waiting = [one for one in tasks if one[0].name not in self._failed]
+        waiting = [one for one in waiting if not self._is_reached(*one)]
+        parallel = max(1, min(slots(), len(waiting)))
+        running: dict[int, tuple[Candidate, float, Training]] = {}
+        while waiting or running:
+            if self._stop:
+                waiting = []
+                for _, _, training in running.values():
+                    training.request_stop()
+            for slot in range(parallel):
+                if waiting and slot not in running:
+                    candidate, share = waiting.pop(0)
+                    training = self._training(candidate, share, environment(slot, parallel))
+                    running[slot] = candidate, share, training
+            for slot, (candidate, share, training) in list(running.items()):
+                training.start()  # waits for a process of a killed race that still saves
+                outcome = training.outcome()
+                if outcome is not None:
+                    del running[slot]
+                    if self._takes(candidate, share, outcome):
+                        waiting.append((candidate, share))
+            self._say_progress([candidate for candidate, _, _ in running.values()])
+            time.sleep(_POLL_SECONDS)
+
+    def _takes(self, candidate: Candidate, share: float, outcome: TrainingOutcome) -> bool:
+        """Reports the outcome of a training; returns whether it is to be started again."""
+        if self._stop or self._is_reached(candidate, share):
+            self._report(candidate)
+            return False
+        self._restarts[candidate.name] += 1
+        is_broken = outcome.ending in ("broken", "stopped", "done")
+        if is_broken and self._restarts[candidate.name] <= _RESTARTS:
+            message(f"race: {candidate.name} resumes from its checkpoint: {outcome.why}")
+            return True
+        self._failed[candidate.name] = outcome.why or "it has no evaluation"
+        message(f"race: {candidate.name} failed: {self._failed[candidate.name]}")
+        return False
+
+    def _is_reached(self, candidate: Candidate, share: float) -> bool:
+        """Returns whether a run has ended, or has been evaluated at a share of its steps."""
+
+        standing, pause = self._standing(candidate), candidate.pause(share)
+        return standing.has_ended or bool(pause and pause <= self._evaluated(candidate))
+
+    def _evaluated(self, candidate: Candidate) -> int:
+        """Returns the step of the last evaluation of a run."""
+        from t2t_torch.run.metrics_file import MetricsFile
+
+        run = self.folder / candidate.name
+        reports = MetricsFile(run).read() if run.exists() else []
+        return max((one["step"] for one in reports if one["split"] == "dev"), default=0)
+
+    def _training(self, candidate: Candidate, share: float, variables: dict[str, str]) -> Training:
+        from t2t_torch.tune.tuner import TRAINER, Training
+
+        run = self.folder / candidate.name
+        values = candidate.settings | _places(self._data_dir)
+        values |= {"output_dir": str(run), "train_steps": candidate.train_steps}
+        if pause := candidate.pause(share):
+            values["pause_at_step"] = pause
+        elif limit := self._limit(candidate):
+            values["train_seconds"] = limit
+        return Training([*TRAINER, *TrainSettings(**values).arguments()], run, variables)
+
+    def _limit(self, candidate: Candidate) -> int:
+        """Returns the time limit of a candidate that is trained to its end, by the time that is
+        left when it is first started; recorded.  0: it has enough.
+        """
+        content = read_json(self.folder / PLAN)
+        limits: dict[str, int] = content.setdefault("limits", {})
+        if candidate.name not in limits:
+            spent = [self._standing(one).seconds for one in self._planned()]
+            before = self._standing(candidate).seconds
+            left = 60 * self._minutes - sum(spent) / slots()
+            needed = candidate.seconds * (1 - before / max(before, candidate.seconds, 1e-9))
+            is_enough = left > 2 * needed
+            limits[candidate.name] = 0 if is_enough else max(1, round(before + max(left, 10.0)))
+            write_text(self.folder / PLAN, json.dumps(content, indent=2) + "\n")
+        return limits[candidate.name]
+
+    def _report(self, candidate: Candidate) -> None:
+        one = self._standing(candidate)
+        if one.value is not None:
+            where = "its end" if one.has_ended else f"step {self._evaluated(candidate):,}"
+            message(f"race: {one.name} at {where}: {candidate.metric} {one.value:.4g}")
+
+    def _say_progress(self, running: Sequence[Candidate]) -> None:
+        if running and time.monotonic() - self._spoken > _SPOKEN_SECONDS:
+            self._spoken = time.monotonic()
+            states = [f"{one.name} {self._progress(one)}" for one in running]
+            message(f"race: training {', '.join(states)}")
+
+    def _progress(self, candidate: Candidate) -> str:
+        from t2t_torch.run.metrics_file import MetricsFile
+
+        run = self.folder / candidate.name
+        reports = MetricsFile(run).read() if run.exists() else []
+        step = max((one["step"] for one in reports), default=0)
+        return f"(step {step:,} of {candidate.train_steps:,})"
+
+
+def _places(data_dir: Path) -> dict[str, Any]:
+    """Returns the settings of folders, which may be moved and so are in no plan."""
+    return {"data_dir": str(data_dir), "t2t_usr_dir": tuple(registry.usr_dirs())}
+
+
+def _planned(folder: Path) -> list[Candidate]:
+    """Returns the candidates of the plan of a race."""
+    return [Candidate(**one) for one in read_json(folder / PLAN)["candidates"]]
+
+
+def slots() -> int:
+    """Returns the number of trainings at once."""
+    from t2t_torch.data.encoding import available_cpus
+
+    return max(1, available_cpus())
+
+
+def _capped(candidates: Sequence[Candidate], seconds: float, parallel: int) -> list[Candidate]:
+    """Returns candidates with steps that fit into a time; those that need less keep theirs."""
+    low, high = 1.0, max((one.seconds for one in candidates), default=1.0) + 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        times = sorted(min(one.seconds, middle) for one in candidates)
+        low, high = (middle, high) if _makespan(times, parallel) <= seconds else (low, middle)
+    return [_shortened(one, low) for one in candidates]
+
+
+def _makespan(times: Sequence[float], parallel: int) -> float:
+    """Returns an upper bound of the time of a race of candidates whose whole trainings take
+    `times`, ascending: the slowest ones are kept.
+    """
+    before, total, left = 0.0, 0.0, list(times)
+    for share in _SHARES:
+        parts = [(share - before) * one for one in left]
+        total += max(max(parts, default=0.0), sum(parts) / parallel) + _START_SECONDS
+        before, left = share, left[-max(1, math.ceil(len(left) / 2)) :]
+    return total
+
+
+def _shortened(candidate: Candidate, seconds: float) -> Candidate:
+    settings, steps = dict(candidate.settings), candidate.train_steps
+    if candidate.seconds > seconds:
+        steps = max(_PROBE_STEPS, int(steps * seconds / candidate.seconds))
+        unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
+        steps -= steps % unit
+    frequency = settings.get("local_eval_frequency", steps)
+    settings["local_eval_frequency"] = max(1, min(frequency, steps // _EVALUATIONS))
+    spent = min(candidate.seconds, seconds)
+    return dataclasses.replace(candidate, settings=settings, train_steps=steps, seconds=spent)
+
+
+def _seconds_of_a_step(settings: dict[str, Any]) -> float:
+    """Returns the time of a training step on one thread, measured in a run that is thrown away.
+
+    It is rounded up to two digits, so that noise seldom changes the plan.
+    """
+    from t2t_torch.train import task
+
+    times: list[float] = []
+
+    class Clock(task.Hook):
+        in_banner = False
+
+        def after_step(self, estimator: Estimator) -> None:
+            times.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("problem", "model", "hparams_set", "hparams", "data_dir")
+        values = {name: settings[name] for name in names if name in settings}
+        probe = TrainSettings(
+            **values,
+            output_dir=str(Path(folder, "run")),
+            train_steps=_PROBE_STEPS,
+            train_seconds=_PROBE_SECONDS,
+            schedule="train",
+            threads="1",
+        )
+        try:
+            train(probe, callbacks=[Clock()], reporter=SILENT)
+        except T2TError:
+            return 0.0  # its training reports why
+    # The faster half: the first steps, and those beside other programs, are slow.
+    steps = sorted(after - before for before, after in itertools.pairwise(times))
+    fast = steps[: max(1, len(steps) // 2)]
+    each = max(1e-4, sum(fast) / len(fast)) if fast else float(_PROBE_SECONDS)
+    unit = 10.0 ** math.floor(math.log10(each))
+    return unit * next(one for one in _ROUND if one * unit >= each * (1 - 1e-9))
+
+
+def distill(
+    board: Leaderboard, milliseconds: float, data_dir: Path, stop: StopRequest
+) -> str | None:
+    """Returns the best run of a race that answers within a time; None if it was stopped.
+
+    Where a slower model or an ensemble is better, the best of those that are fast enough is trained
+    once more, on its probabilities, and taken if that is better on dev.
+
+    Args:
+      board: leaderboard of the race.
+      milliseconds: median latency of an input at most.
+      data_dir: the data.
+      stop: request to stop.
+    """
+    known = [one for one in board.standings if one.has_ended and one.value is not None]
+    fast = [one for one in known if one.milliseconds <= milliseconds]
+    if not fast:
+        fastest = min(known, key=lambda one: one.milliseconds)
+        message(
+            f"race: no model answers within {milliseconds:g} ms; the fastest, {fastest.name}, "
+            f"takes {fastest.milliseconds:.2f} ms and is used"
+        )
+        return str(board.folder / fastest.name)
+    student, best = fast[0], board.best
+    if best == [str(board.folder / student.name)]:
+        return best[0]
+    candidate = next(one for one in _planned(board.folder) if one.name == student.name)
+    run = board.folder / f"{student.name}_distilled"
+    values = candidate.settings | _places(data_dir)
+    values |= {"output_dir": str(run), "train_steps": candidate.train_steps}
+    message(f"race: distilling {' + '.join(Path(one).name for one in best)} into {student.name}")
+    if train(TrainSettings(**values, teacher=tuple(best)), stop=stop):
+        return None
+    return str(board.folder / ranked([student, standing_of(run, candidate.metric)])[0].name)
+
+
+def race_folder(output_dir: str | Path) -> Path:
+    """Returns the folder of the race for a run directory, which will be a link into it."""
+    path = Path(output_dir)
+    return path.with_name(f"{path.name}.race") if path.name else race_folder(path.absolute())
+
+
+def races(settings: TrainSettings, callbacks: Sequence[Hook]) -> bool:
+    """Returns whether several models are to be trained, of which the best becomes the run.
+
+    `model=auto` with a number of steps, which models do not have in common, with hooks or a problem
+    of the caller's own process, or in several processes is the recommended model alone.
+    """
+    from t2t_torch.run.directory import RunDirectory
+
+    length = {"train_steps", "train_epochs"} & settings.given
+    if not settings.model == settings.hparams_set == AUTO or length or callbacks:
+        return False
+    if not (settings.problem and settings.data_dir and settings.output_dir):
+        return False
+    if settings.print_config or settings.dry_run or settings.schedule not in IN_TURNS:
+        return False
+    if processes() > 1 or RunDirectory(settings.output_dir).exists:
+        return False
+    problem = registry.problem(settings.problem)
+    return bool(problem.portfolio and registry.declared_in(problem.name))
+
+
+def race(settings: TrainSettings, stop: StopRequest) -> int:
+    """Trains the models of a problem's portfolio; `output_dir` becomes a link to the best run.
+
+    Args:
+      settings: settings of a training, with the time in `train_seconds`.
+      stop: request to stop; then the leaderboard is written, and no link.
+
+    Returns:
+      The number of the signal that stopped it; 0 if it is complete.
+
+    Raises:
+      CheckpointError: another process races in the folder.
+      UsageError: no model can be trained, or `output_dir` exists.
+    """
+    from t2t_torch.run.directory import Lock
+    from t2t_torch.tune.tuner import replace_link
+
+    if settings.generate_data:
+        generate_data(settings, str(settings.problem), stop)
+    target, data_dir = Path(str(settings.output_dir)), Path(str(settings.data_dir))
+    folder, name = race_folder(target), registry.problem(str(settings.problem)).full_name
+    of_race = "model hparams_set output_dir problem data_dir train_seconds t2t_usr_dir".split()
+    further = {name: getattr(settings, name) for name in settings.given if name not in of_race}
+    minutes = settings.train_seconds / 60 or MINUTES
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UsageError(f"--output_dir={target} exists, and is no run: name a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder / "race.lock")
+    try:
+        contest = Race(name, data_dir, folder, minutes=minutes, settings=further, stop=stop)
+        with stop:
+            made = Leaderboard(folder, tuple(contest.run()))
+            made.write()
+            if not stop:
+                if target.is_dir() and not target.is_symlink():
+                    target.rmdir()
+                replace_link(target, folder / made.standings[0].name)
+                made = measured(made, data_dir)
+                made.write()
+        output("\n".join(made.lines()))
+        if not stop:
+            name, count = made.standings[0].name, len(made.standings)
+            message(f"race: {target.name} is {name}, the best of {count} models on dev")
+    finally:
+        lock.release()
+    return stop.signal
