@@ -218,9 +218,9 @@ class Race:
         """Returns the candidates of the recorded plan; makes and records it first if necessary."""
         file = self.folder / PLAN
         if file.exists():
-            minutes = read_json(file)["minutes"]
-            if minutes != self._minutes:
-                message(f"race: its steps are planned for {minutes:g} minutes, which stay")
+            given, self._minutes = self._minutes, read_json(file)["minutes"]
+            if given != self._minutes:  # which candidates are slow was decided by it
+                message(f"race: its steps are planned for {self._minutes:g} minutes, which stay")
             return _planned(self.folder)
         made = []
         for one in filter(self._fits, recommend_several(self._problem, self._data_dir)):
@@ -305,7 +305,6 @@ class Race:
 
     def _is_reached(self, candidate: Candidate, share: float) -> bool:
         """Returns whether a run has ended, or has been evaluated at a share of its steps."""
-
         standing, pause = self._standing(candidate), candidate.pause(share)
         return standing.has_ended or bool(pause and pause <= self._evaluated(candidate))
 

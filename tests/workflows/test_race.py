@@ -19,6 +19,7 @@ from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.run.directory import Lock
 from t2t_torch.run.metrics_file import MetricsFile
+from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import recommend, recommend_several
 from t2t_torch.workflows import leaderboard, race
 from t2t_torch.workflows.leaderboard import Leaderboard, Standing
@@ -115,6 +116,16 @@ def test_a_race_leaves_the_best_run_and_a_leaderboard(data_dir, tmp_path, capsys
         one.rename(tmp_path / "moved" / one.name)
     metrics = t2t.evaluate(tmp_path / "moved" / "run", data_dir)
     assert metrics["accuracy"] == pytest.approx(board.standings[0].value)
+
+
+@pytest.mark.quick
+def test_a_plan_that_is_continued_keeps_its_minutes(tmp_path, capsys):
+    slow = {"name": "a", "settings": {}, "metric": "accuracy", "train_steps": 9, "seconds": 50.0}
+    (tmp_path / race.PLAN).write_text(json.dumps({"minutes": 10.0, "candidates": [slow]}))
+    made = race.Race("x", tmp_path, tmp_path, minutes=1.0, settings={}, stop=StopRequest())
+    (candidate,) = made._planned()
+    assert not made._is_slow(candidate)  # of ten minutes; it would be of one
+    assert "planned for 10 minutes" in capsys.readouterr().err
 
 
 @pytest.mark.quick
