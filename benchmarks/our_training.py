@@ -40,9 +40,7 @@ class OurTraining:
         with seeded(seed, INITIALIZATION, device):
             model = task.model().to(device).train()
         source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
-        self.run: TrainState = TrainState.create(
-            task, model, source, self.state, world, train_steps=6000
-        )
+        self.run: TrainState = TrainState(task, model, source, self.state, world, train_steps=6000)
         compile_shapes(self.run, world)
         self._step = functools.partial(train_step, self.run, self.state, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))

@@ -29,7 +29,7 @@ HPARAMS: dict[str, Any] = {
 
 def _task(path: str) -> Any:
     from t2t_torch.distributed.process_group import ONE_PROCESS
-    from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.trial.experiment import ExperimentConfig
     from t2t_torch.trial.preparation import prepare
 
     written = {"data": {"path": path, "url": ""}, "hyperparameters": HPARAMS}

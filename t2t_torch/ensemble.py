@@ -34,7 +34,8 @@ class Ensemble(nn.Module):
       modalities: modalities of the averaged logits by target.
 
     Args:
-      models: at least one model; all have the same features.
+      models: at least one model; all have the same features.  One that stands there n times has n
+        times the weight; its probabilities are computed once, generated texts n times.
 
     Raises:
       HParamsError: there is no model, or one has different targets.
@@ -44,15 +45,18 @@ class Ensemble(nn.Module):
         super().__init__()
         if not models:
             raise HParamsError("an ensemble of no models: name at least one run.")
-        self.models = nn.ModuleList(models)
+        self.models: Any = nn.ModuleList(models)
         self.features: Features = models[0].features
         self.hparams: Any = models[0].hparams
         for model in models[1:]:
             check_alike(models[0], model)
-        self.modalities = {
-            name: _averaged([model.modality(name) for model in models])
-            for name in self.features.targets
-        }
+        self.modalities: dict[str, Modality] = {}
+        for name in self.features.targets:
+            members = [model.modality(name) for model in models]
+            is_one = len(members) == 1
+            self.modalities[name] = members[0] if is_one else members[0].averaged(members)
+        # Of each model the first place where it stands.
+        self._firsts = [next(i for i, a in enumerate(models) if a is one) for one in models]
         # Averaged modalities may have weights, which move with the models.
         self._averaged = nn.ModuleList(self.modalities.values())
         self.eval().requires_grad_(False)
@@ -63,8 +67,11 @@ class Ensemble(nn.Module):
 
     def body(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns the states of all models for each target, concatenated on the last axis."""
-        outputs = [model.body(model.bottom(batch)) for model in self._members]
-        return {name: _joined([one[name] for one in outputs]) for name in self.modalities}
+        each: list[dict[str, Hidden]] = []
+        for place, model in enumerate(self.models):
+            first = self._firsts[place]
+            each.append(each[first] if first < place else model.body(model.bottom(batch)))
+        return {name: _joined([one[name] for one in each]) for name in self.modalities}
 
     def top(self, hidden: Hidden, target: str) -> Tensor:
         """Returns the mean of the logits of all models.
@@ -76,9 +83,9 @@ class Ensemble(nn.Module):
         if isinstance(hidden, _Joined):
             parts = list(hidden.parts)
         else:
-            widths = [_width(model.modality(target)) for model in self._members]
+            widths = [_width(model.modality(target)) for model in self.models]
             parts = [Hidden(one, hidden.mask) for one in torch.split(hidden.states, widths, -1)]
-        pairs = zip(self._members, parts, strict=True)
+        pairs = zip(self.models, parts, strict=True)
         logits: list[Tensor] = [model.top(part, target) for model, part in pairs]
         return logits[0] if len(logits) == 1 else self.modalities[target].mean(logits)
 
@@ -89,11 +96,11 @@ class Ensemble(nn.Module):
     @property
     def searches(self) -> bool:
         """True if the members generate texts id by id."""
-        return all(model.searches for model in self._members)
+        return all(model.searches for model in self.models)
 
     def overrides(self, method: str) -> bool:
         """Returns True if a member overrides `bottom`, `top` or `loss`."""
-        return any(model.overrides(method) for model in self._members)
+        return any(model.overrides(method) for model in self.models)
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the averaged logits of each target; see `T2TModel.logits`."""
@@ -118,25 +125,23 @@ class Ensemble(nn.Module):
 
     def _loss(self, hidden: Hidden, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:
         if self.overrides("loss") and isinstance(hidden, _Joined):
-            pairs = zip(self._members, hidden.parts, strict=True)
+            pairs = zip(self.models, hidden.parts, strict=True)
             own = [model.loss(part, target, batch) for model, part in pairs]
             sums, weights = zip(*own, strict=True)
             return Loss(torch.stack(sums).mean(0), torch.stack(weights).mean(0))
-        weights = self._members[0].example_weights(target, batch)
+        weights = self.models[0].example_weights(target, batch)
         return self.modality(target).loss(logits, batch[target], weights)
 
     def encode(self, batch: dict[str, Tensor]) -> States:
         """Returns the states of all models before the first step."""
-        return States(tuple(model.encode(batch) for model in self._members))
+        return States(tuple(model.encode(batch) for model in self.models))
 
     def step(self, ids: Tensor, state: States) -> tuple[Tensor, States]:
         """Returns the mean of the models' log-probabilities of the next id, and their states.
 
         With a single model, its logits.
         """
-        steps = [
-            model.step(ids, own) for model, own in zip(self._members, state.states, strict=True)
-        ]
+        steps = [model.step(ids, own) for model, own in zip(self.models, state.states, strict=True)]
         states = States(tuple(own for _, own in steps))
         if len(steps) == 1:
             return steps[0][0], states
@@ -144,10 +149,6 @@ class Ensemble(nn.Module):
         # Models may pad their logits to different widths.
         logits = [output[:, : target.vocab_size] for output, _ in steps]
         return torch.stack([each.float().log_softmax(-1) for each in logits]).mean(0), states
-
-    @property
-    def _members(self) -> list[Any]:
-        return list(self.models)
 
 
 class States(NamedTuple):
@@ -194,10 +195,6 @@ class _Joined(Hidden):
 def _joined(parts: Sequence[Hidden]) -> _Joined:
     states = torch.cat([one.states for one in parts], -1)
     return _Joined(states, parts[0].mask, parts=tuple(parts))
-
-
-def _averaged(members: Sequence[Modality]) -> Modality:
-    return members[0] if len(members) == 1 else members[0].averaged(members)
 
 
 def check_alike(first: T2TModel, other: T2TModel) -> None:

@@ -128,6 +128,10 @@ class TagHParams(Params):
     )
 
 
+EVERY_ROW = "all"
+"""Value of `fold` by which the dev split is trained on, too."""
+
+
 class SamplingHParams(Params):
     """Sampling: rows and problems of the training batches."""
 
@@ -149,7 +153,8 @@ class SamplingHParams(Params):
     fold: str = hp(
         "",
         "Fold of a cross-validation, such as 2/5: the training rows of this fold, by a hash of "
-        "their inputs, are evaluated in place of the dev split, and are not trained on.",
+        "their inputs, are evaluated in place of the dev split, and are not trained on.  all: the "
+        "dev split is trained on, too, and a training evaluates nothing.",
     )
 
 

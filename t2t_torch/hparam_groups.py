@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _P = TypeVar("_P", bound="TokenHParams")
+_H = TypeVar("_H", bound=HParams)
 
 
 class TokenHParams(HParams):
@@ -111,7 +112,7 @@ class SentenceHParams(TokenHParams):
     )
 
 
-def with_adam(hparams: _P) -> _P:
+def with_adam(hparams: _H) -> _H:
     """Returns a copy with Adam, 100 steps of warm-up and a cosine schedule to zero."""
     return hparams.replace(
         optimizer="adam",
@@ -120,6 +121,22 @@ def with_adam(hparams: _P) -> _P:
         optimizer_adam_beta2=0.99,
         learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_warmup_steps=100,
+    )
+
+
+def with_noam(hparams: _H) -> _H:
+    """Returns a copy with the optimization of tensor2tensor's first Transformers: Adam, noam."""
+    return hparams.replace(
+        clip_grad_norm=0.0,
+        optimizer_adam_epsilon=1e-9,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.98,
+        learning_rate_decay_scheme="noam",
+        learning_rate=0.1,
+        learning_rate_warmup_steps=4000,
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
     )
 
 

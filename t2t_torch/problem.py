@@ -10,13 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, final
 
-from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of
+from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of, sources_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
-from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.registry import get_problem_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
@@ -49,7 +50,7 @@ class Problem(ABC):
     Attributes:
       name: registered name.
       shards: number of shard files of each split.
-      sources: raw files that `prepare` fetches, if they are known in advance.
+      sources: raw files that `prepare` fetches, if they are known in advance; or by split.
       metrics: names of the metrics of all targets, or by target.
       loss: registered name of the training loss of all targets, or by target; if empty, the default
         loss of the type of target.  The hparam `loss` overrides it.
@@ -68,7 +69,8 @@ class Problem(ABC):
       most_growth: factor by which `preprocess_example` may lengthen a training example beyond
         `max_length`.
       suggested_flags: flags of t2t-trainer for a first training, printed by t2t-datagen.
-      portfolio: other models and sets, as "model/hparams_set", which a race trains beside it.
+      portfolio: other models and sets, as "model/hparams_set", which a race trains beside it;
+        "again": the same for twice as many steps, with another seed.
       cutters: word tokenizers by field of a sample; other fields are not split.  They are settings:
         data that was tokenized differently is not reused.
       column_names: by field, the user's name for it, as the page of the server shows it; a row
@@ -87,7 +89,7 @@ class Problem(ABC):
 
     name: ClassVar[str]
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
-    sources: ClassVar[Sequence[RawFile]] = ()
+    sources: ClassVar[Sequence[RawFile] | Mapping[Split, RawFile | Sequence[RawFile]]] = ()
     metrics: ClassVar[tuple[str, ...] | Mapping[str, tuple[str, ...]]] = (
         "accuracy",
         "accuracy_top5",
@@ -166,7 +168,7 @@ class Problem(ABC):
 
         Existing data is regenerated if one of them has changed since.
         """
-        return existing_files(self.sources, tmp_dir)
+        return existing_files(sources_of(self), tmp_dir)
 
     def prepare(self, tmp_dir: Path) -> None:
         """Fetches the `sources` that are not in `tmp_dir` yet.
@@ -174,7 +176,7 @@ class Problem(ABC):
         Raises:
           DataError: files are missing and cannot be fetched; the message names all of them.
         """
-        get_all(self.sources, tmp_dir)
+        get_all(sources_of(self), tmp_dir)
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Writes the vocabulary files that are not in `data_dir` yet, each atomically.
@@ -299,6 +301,23 @@ class Problem(ABC):
         """Returns the length of the longest training example, in tokens: tensor2tensor's rule."""
         chopped = hparams.split_to_length or self.chop_length
         return chopped or hparams.max_length or hparams.batch_size
+
+
+def records_of(
+    problem: Problem, tmp_dir: Path, split: Split, format: str | None = None, **options: Any
+) -> Iterator[Record]:
+    """Yields the records of the `sources` of a split, one file after another.
+
+    Args:
+      problem: its `sources` are given by split.
+      tmp_dir: folder with the raw files.
+      split: one of them.
+      format: format of the files; see `readers.formats.open_records`.
+      options: of the format.
+    """
+    for file in sources_of(problem, split):
+        path, bad = file.get(tmp_dir), problem.bad_records
+        yield from open_records(path, format=format, bad=bad, options=options)
 
 
 def cut_words(problem: Problem, sample: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
-    from t2t_torch.readers.head import Head, Match
 
 
 _WIDTH = 140  # characters of a line of `help_string`
@@ -169,62 +168,35 @@ class Register:
 
     It returns the decorated object; problems and models get the class attribute `name`.  A function
     that makes an hparams set is wrapped to record its name as the source of the fields it changes.
+
+    Args:
+      kind: one of `KINDS`.
+      **attributes: attributes of the object that the decorator may be given, with their defaults.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    @overload
-    def __call__(self, target: str | None = None) -> Callable[[_Declared], _Declared]: ...
-
-    @overload
-    def __call__(self, target: _Declared) -> _Declared: ...
-
-    def __call__(self, target: Any = None) -> Any:
-        """Registers `target`, or returns a decorator that registers under the name `target`."""
-        if target is None or isinstance(target, str):
-            return functools.partial(_register, self.kind, target)
-        return _register(self.kind, None, target)
-
-
-class RegisterReader:
-    """Decorator that registers a reader, with the suffixes of its files and their recognition."""
-
-    @overload
-    def __call__(self, target: _Declared) -> _Declared: ...
+    def __init__(self, kind: str, **attributes: Any) -> None:
+        self.kind, self.attributes = kind, attributes
 
     @overload
     def __call__(
-        self,
-        target: str | None = None,
-        *,
-        endings: Sequence[str] = (),
-        matches: Callable[[Head], Match | None] | None = None,
+        self, target: str | None = None, **attributes: Any
     ) -> Callable[[_Declared], _Declared]: ...
 
-    def __call__(
-        self,
-        target: Any = None,
-        *,
-        endings: Sequence[str] = (),
-        matches: Callable[[Head], Match | None] | None = None,
-    ) -> Any:
-        """Registers a function (path, bad, *, options) that yields `Record`s.
+    @overload
+    def __call__(self, target: _Declared) -> _Declared: ...
 
-        Args:
-          target: the function; or the name of the format, by default that of the function.
-          endings: suffixes of file names, such as ".tagged"; such files need no "format".
-          matches: the confidence that a file is of this format, from its head, with the options
-            to read it by; see `readers/head.py`.  None: the suffix alone decides.
-        """
-        name = None if callable(target) else target
+    def __call__(self, target: Any = None, **attributes: Any) -> Any:
+        """Registers `target`, or returns a decorator that registers under the name `target`."""
+        if odd := sorted(attributes.keys() - self.attributes.keys()):
+            raise TypeError(f"@register_{self.kind} takes no argument {odd[0]!r}")
 
-        def declare(read: _Declared) -> _Declared:
-            declared: Any = read
-            declared.endings, declared.matches = tuple(endings), matches
-            return cast("_Declared", _register("reader", name, read))
+        def declare(obj: Any) -> Any:
+            made = _register(self.kind, target if isinstance(target, str) else None, obj)
+            for name, value in {**self.attributes, **attributes}.items():
+                setattr(made, name, value)
+            return made
 
-        return declare(target) if callable(target) else declare
+        return declare if target is None or isinstance(target, str) else declare(target)
 
 
 register_problem = Register("problem")
@@ -249,8 +221,12 @@ register_run_kind = Register("run_kind")
 """Declares a `RunKind`, what the library does with the runs of one kind; see `run_kinds/`."""
 register_proposer = Register("proposer")
 """Declares a function that proposes problems for a table; see `declaration/proposal.py`."""
-register_reader = RegisterReader()
-"""Declares a function that yields the records of a file; see `readers/`."""
+register_reader = Register("reader", endings=(), matches=None)
+"""Declares a function (path, bad, *, options) that yields the `Record`s of a file.
+
+`endings` are suffixes of file names, such as ".tagged"; such files need no "format".  `matches` is
+a function of a file's head (`readers/head.py`) that returns the confidence that it is of this
+format, with the options to read it by; None: the suffix alone decides."""
 
 
 def problem(name: str) -> Problem:
@@ -289,13 +265,16 @@ def hparams(name: str, reader: str | type[T2TModel] = "") -> HParams:
 
 
 def _hparams_of_model(name: str) -> type[HParams]:
-    """Returns the class that a model reads: of its file in `hparams/`, which needs no torch."""
-    if name in list_names("model") and (PACKAGE / "hparams" / f"{name}.py").is_file():
-        module = importlib.import_module(f"t2t_torch.hparams.{name}")
-        own = [one for one in vars(module).values() if inspect.isclass(one)]
-        kinds = [one for one in own if one.__module__ == module.__name__]
-        if len(kinds) == 1:
-            return cast("type[HParams]", kinds[0])
+    """Returns the class that a model reads; one in `hparams/` is imported without torch.
+
+    It is in the file of the model's own name or of that of its family, under the model's name.
+    """
+    file = next((Path(entry.path).stem for entry in entries("model") if entry.name == name), "")
+    for stem in (name, file):
+        if file and (PACKAGE / "hparams" / f"{stem}.py").is_file():
+            for kind, held in vars(importlib.import_module(f"t2t_torch.hparams.{stem}")).items():
+                if camelcase_to_snakecase(kind.removesuffix("HParams")) == name:
+                    return cast("type[HParams]", held)
     return model(name).HParams
 
 

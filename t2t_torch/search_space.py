@@ -32,8 +32,6 @@ REVERSE_LOG_SCALE = 3
 
 Value: TypeAlias = bool | int | float | str | None
 
-_SCALES = (LINEAR_SCALE, LOG_SCALE, REVERSE_LOG_SCALE)
-
 AnyValue: TypeAlias = Any
 """What YAML can say: a number, a string, a boolean, None, or a list of them."""
 
@@ -59,7 +57,7 @@ class Kind:
 
     def points(self) -> list[AnyValue]:
         """Returns the points of a grid; for a range, `count` points including its ends."""
-        raise NotImplementedError
+        return list(self.ends)
 
     def draw(self, rng: random.Random) -> AnyValue:
         """Draws a value."""
@@ -96,10 +94,6 @@ class Constant(Kind):
         del place
         return copy.deepcopy(self.value)
 
-    def points(self) -> list[AnyValue]:
-        """Returns the value."""
-        return [self.value]
-
     def draw(self, rng: random.Random) -> AnyValue:
         """Returns a copy of the value; draws nothing."""
         return self.at(0)
@@ -128,10 +122,6 @@ class Categorical(Kind):
     def at(self, place: float) -> AnyValue:
         """Returns a value: 0 is the first one, 1 the last one."""
         return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
-
-    def points(self) -> list[AnyValue]:
-        """Returns all values."""
-        return list(self.values)
 
     def draw(self, rng: random.Random) -> AnyValue:
         """Returns a copy of one of the values."""
@@ -169,8 +159,7 @@ class Range(Kind):
 
     def points(self) -> list[AnyValue]:
         """Returns `count` points, the ends included."""
-        if self.count is None:
-            raise HParamsError("a grid needs a count for each range.")
+        assert self.count is not None, "Space.grid has seen that there is one"
         return self._points(self.count)
 
     def _points(self, count: int) -> list[AnyValue]:
@@ -364,7 +353,7 @@ class RangedHParams:
         Raises:
           HParamsError: as `set_float`; or a bound is not an integer.
         """
-        low, high = _whole(name, min_val), _whole(name, max_val)
+        low, high = (int(_number(name, value, whole=True)) for value in (min_val, max_val))
         self._set(name, Integer(low, high, **_scale(name, scale, low)))
 
     def check(self, hparams: HParams, source: str) -> None:
@@ -432,29 +421,16 @@ def _listed(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def _number(name: str, value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise HParamsError(
-            f"the range of {name} says {value!r}; a finite number was expected. "
-            "(set_categorical takes any values.)"
-        )
-    return value
-
-
-def _whole(name: str, value: object) -> int:
-    number = _number(name, value)
-    if number != int(number):
-        raise HParamsError(
-            f"the range of {name} says {value!r}; a whole number was expected. Or take set_float."
-        )
-    return int(number)
+def _number(name: str, value: object, *, whole: bool = False) -> float:
+    hint = " Or take set_float." if whole else " (set_categorical takes any values.)"
+    return _checked_number(f"the range of {name} says", value, whole=whole, hint=hint)
 
 
 def _scale(name: str, scale: int | None, least: float) -> dict[str, bool]:
     """Returns the fields of a range that define its scale."""
     if scale is None:
         scale = LINEAR_SCALE
-    if scale not in _SCALES:
+    if scale not in (LINEAR_SCALE, LOG_SCALE, REVERSE_LOG_SCALE):
         raise HParamsError(
             f"the range of {name} has the scale {scale!r}; one of RangedHParams.LINEAR_SCALE, "
             "LOG_SCALE and REVERSE_LOG_SCALE was expected."
@@ -653,9 +629,7 @@ def _read_kind(where: str, fields: Mapping[str, Any]) -> Kind:
 
 def _read_range(where: str, kind: str, fields: Mapping[str, Any]) -> Kind:
     whole = kind == "int"
-    low, high = (
-        _checked_number(where, key, fields[key], whole=whole) for key in ("minval", "maxval")
-    )
+    low, high = (_read_number(where, key, fields[key], whole=whole) for key in ("minval", "maxval"))
     if low > high:
         raise HParamsError(
             f"{where}: minval is {low} and maxval {high}; the least comes first. Exchange them."
@@ -667,7 +641,7 @@ def _read_range(where: str, kind: str, fields: Mapping[str, Any]) -> Kind:
         return Integer(int(low), int(high), count)
     if kind == "double":
         return Double(float(low), float(high), count)
-    base = _checked_number(where, "base", fields.get("base", 10.0), whole=False)
+    base = _read_number(where, "base", fields.get("base", 10.0))
     if base <= 0 or base == 1:
         raise HParamsError(f"{where}: base is {base}; a positive number but 1 was expected.")
     try:
@@ -682,12 +656,28 @@ def _read_range(where: str, kind: str, fields: Mapping[str, Any]) -> Kind:
     return LogDouble(float(low), float(high), float(base), count)
 
 
-def _checked_number(where: str, key: str, value: Any, *, whole: bool) -> float:
-    if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string.
-        with contextlib.suppress(ValueError):
-            value = float(value)
+def _checked_number(what: str, value: Any, *, whole: bool = False, hint: str = "") -> float:
+    """Returns a number.
+
+    Args:
+      what: beginning of the error message: what has this value.
+      value: the number.
+      whole: True for a whole number.
+      hint: end of the error message.
+
+    Raises:
+      HParamsError: it is no finite number, or no whole one.
+    """
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or (whole and value != int(value)):
         expected = "a whole number" if whole else "a finite number"
-        raise HParamsError(f"{where}: {key} is {value!r}; {expected} was expected.")
-    return int(value) if whole else float(value)
+        raise HParamsError(f"{what} {value!r}; {expected} was expected.{hint}")
+    return int(value) if whole else value
+
+
+def _read_number(where: str, key: str, value: Any, *, whole: bool = False) -> float:
+    if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string.
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    number = _checked_number(f"{where}: {key} is", value, whole=whole)
+    return number if whole else float(number)

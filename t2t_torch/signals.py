@@ -196,16 +196,12 @@ def ending_on_signals() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 1.0)
         if signum != signal.SIGVTALRM:
             received.append(signum)
-            raise reason()
+            raise_if_stopped(signum)
         handled = sys.exc_info()[1]
         while handled and not isinstance(handled, KeyboardInterrupt | SystemExit):
             handled = handled.__context__
         if not handled:
-            raise reason()
-
-    def reason() -> BaseException:
-        is_interrupt = received[0] == signal.SIGINT
-        return KeyboardInterrupt() if is_interrupt else SystemExit(128 + received[0])
+            raise_if_stopped(received[0])
 
     numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGVTALRM)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -223,7 +219,7 @@ def ending_on_signals() -> Iterator[None]:
         for number, previous in before.items():
             signal.signal(number, previous or signal.SIG_DFL)
     if received:
-        raise reason()
+        raise_if_stopped(received[0])
 
 
 def raise_if_stopped(number: int) -> None:

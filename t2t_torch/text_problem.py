@@ -7,7 +7,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.manifest import datagen_command
@@ -35,9 +35,6 @@ from t2t_torch.text.encoder import (
 )
 from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import load_subwords
-
-if TYPE_CHECKING:
-    pass
 
 
 class VocabType(enum.Enum):
@@ -185,9 +182,11 @@ class TextProblem(Problem):
                 f"{self.name!r} has the vocabularies {', '.join(dict.fromkeys(missing))}, which "
                 f"are not in {data_dir}. Copy them there, for example from the run directory."
             )
-        elif self.vocabularies:
-            pass
-        elif self.vocab_type is VocabType.TOKEN and not (data_dir / self._file).exists():
+        elif (
+            self.vocab_type is VocabType.TOKEN
+            and not self.vocabularies
+            and not (data_dir / self._file).exists()
+        ):
             raise DataError(
                 f"{self.name!r} has a vocabulary of whole words, {self._file}, which is not there. "
                 "Write it in --data_dir: one word a line, the first two lines <pad> and <EOS>."

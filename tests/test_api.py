@@ -14,7 +14,7 @@ import torch
 
 import t2t_torch as t2t
 from t2t_torch.mode import Split
-from t2t_torch.models.fasttext import Fasttext
+from t2t_torch.models.text_classifier import Fasttext
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.registry import usr_dirs
 

@@ -9,7 +9,7 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry, testing
-from t2t_torch.decode.evaluation import evaluate_ensemble
+from t2t_torch.decode.evaluation import evaluate_ensemble, losses_of_mixtures
 from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
@@ -286,6 +286,18 @@ def test_runs_are_loaded_decoded_and_evaluated_as_one(runs):
     assert results["loss"] != single["loss"]
     with pytest.raises(UsageError, match="is a run of algorithmic_reverse_binary40_test, not of"):
         t2t_torch.load(made, problem="sentiment_imdb")
+
+
+def test_a_run_that_stands_there_twice_has_twice_the_weight_and_is_loaded_once(runs):
+    folder, made = runs
+    three = t2t_torch.load([made[0], made[1], made[0]]).model
+    assert three.models[0] is three.models[2] is not three.models[1]
+    losses = losses_of_mixtures(made, [(0, 0), (0, 1), (0, 0, 1)], folder, Split.EVAL)
+    alone, equal, twice = losses.sum(1)
+    for members, summed in (([0], alone), ([0, 1], equal), ([0, 1, 0], twice)):
+        found = evaluate_ensemble([made[i] for i in members], folder, Split.EVAL, device="cpu")
+        tokens = alone / evaluate_ensemble(made[:1], folder, Split.EVAL, device="cpu")["loss"]
+        assert summed / tokens == pytest.approx(found["loss"], rel=1e-5)
 
 
 def test_commands_take_several_runs_and_several_teachers(runs, tmp_path, capsys):

@@ -22,7 +22,7 @@ from t2t_torch.bin.commands import (
     tuner,
 )
 from t2t_torch.errors import UsageError, in_python
-from t2t_torch.trial.run_record import check_functions, module_file_of, place_of_code
+from t2t_torch.trial.experiment import check_functions, module_file_of, place_of_code
 from t2t_torch.trial.user_code import CodeSource, load
 from t2t_torch.workflows import search_settings
 from t2t_torch.workflows.search_settings import SearchSettings

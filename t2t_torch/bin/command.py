@@ -34,6 +34,7 @@ from t2t_torch.bin import tensor2tensor_flags
 from t2t_torch.errors import EXIT_CODE, DataError, T2TError, UsageError, shortened
 from t2t_torch.files import report_streams
 from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp
+from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
 from t2t_torch.workflows.config_file import COMMANDS as SECTIONS
 from t2t_torch.workflows.config_file import OBJECTS, size_fault, with_file
@@ -74,8 +75,9 @@ class Command:
       name: name of the command.
       settings: class whose fields are the flags, or "module.name" of one of the package;
         `CommandOptions` are added.  Its docstring is printed by `--help`.
-      run: function of the settings that returns an exit code; or "module.name" of a workflow, whose
-        result does not matter.
+      run: function of the settings that returns an exit code; or "module.name" of a workflow, or
+        its name in the module of the settings.  Its result is the exit code if it is an integer.
+      stop: returns the request to stop that signals make of such a workflow; None: signals end it.
       positional: flag that arguments which are no flags give: a list takes all, others the first.
       lists_names: True for `--registry_help`.
       prepare: returns arguments of its own notation as flags.
@@ -90,8 +92,9 @@ class Command:
         positional: str = "",
         lists_names: bool = True,
         prepare: Callable[[Sequence[str]], list[str]] = list,
+        stop: Callable[[], StopRequest] | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._stop = name, stop
         self._settings_or_name, self._run = settings, run
         self._positional, self._prepare = positional, prepare
         self._lists_names = lists_names
@@ -153,10 +156,11 @@ class Command:
             return code
         except T2TError as error:
             text = f"{error.label}: {error}"
-            if isinstance(error, MissingSettingsError) and (
-                example := _example(inspect.getdoc(self._settings))
-            ):
-                text += f"\nExample:\n{example}"
+            if isinstance(error, MissingSettingsError):
+                # The first command of the documentation, with its continuation lines.
+                commands = re.compile(r"^ +\S(?:.*\\\n)*.*$", re.MULTILINE)
+                if match := commands.search(inspect.getdoc(self._settings) or ""):
+                    text += f"\nExample:\n{match[0]}"
             print(text, file=sys.stderr)
             _write_error_file(text)
             return error.exit_code
@@ -180,16 +184,25 @@ class Command:
             print(json.dumps(self.json_schema(), indent=2))
             return 0
         _start_logging(values.get("verbosity", 0))
-        own = {field: values[name] for name, field in self._fields.items() if name in values}
-        settings = self._settings(**own)
+        settings = self._settings_of(values)
         if values.get("registry_help"):
             return _print_names(settings)
         with running(settings):
             write_declaration(declaration, settings)
-            if isinstance(self._run, str):
-                _named(self._run)(settings)
-                return 0
-            return self._run(settings) or 0
+            return self.run(settings)
+
+    def run(self, settings: Any) -> int:
+        """Calls the workflow with its settings; returns the exit code."""
+        workflow: Any = self._run
+        if isinstance(workflow, str):
+            module = str(self._settings_or_name).rpartition(".")[0]
+            workflow = _named(workflow if "." in workflow else f"{module}.{workflow}")
+        if self._stop is None:
+            code = workflow(settings)
+            return code if isinstance(code, int) else 0
+        stop = self._stop()
+        workflow(settings, stop=stop)
+        return 128 + stop.signal if stop else 0
 
     def settings_of(self, argv: Sequence[str]) -> Any:
         """Returns the settings that arguments give.
@@ -197,7 +210,10 @@ class Command:
         Raises:
           UsageError: an argument is no flag, or has a wrong value.
         """
-        values = self._values(argv)[0]
+        return self._settings_of(self._values(argv)[0])
+
+    def _settings_of(self, values: Mapping[str, Any]) -> Settings:
+        """Returns the settings of the given values by flag."""
         own = {field: values[name] for name, field in self._fields.items() if name in values}
         return self._settings(**own)
 
@@ -219,7 +235,10 @@ class Command:
         try:
             rest = values(["", *arguments])[1:]
         except flags.UnrecognizedFlagError as error:
-            hint = self._flag_hint(values, error.flagname, arguments)
+            hint = tensor2tensor_flags.hint(error.flagname, self.name)
+            given = (argument.lstrip("-").partition("=") for argument in arguments)
+            said = {flag: value for flag, _, value in given}
+            hint = hint or unknown_hint(error.flagname, list(values), said)
             raise UsageError(f"unknown flag --{error.flagname}.{hint} All flags: --help") from None
         except (flags.Error, ValueError) as error:
             raise UsageError(_with_expected_values(values, str(error))) from None
@@ -232,13 +251,6 @@ class Command:
         if rest:
             raise UsageError(f"unexpected argument {rest[0]!r}; flags are written --name=value.")
         return {name: values[name].value for name in values if values[name].present}
-
-    def _flag_hint(self, values: flags.FlagValues, name: str, arguments: Sequence[str]) -> str:
-        """Returns a sentence that suggests a replacement for an unknown flag, or nothing."""
-        if old := tensor2tensor_flags.hint(name, self.name):
-            return old
-        given = (argument.lstrip("-").partition("=") for argument in arguments)
-        return unknown_hint(name, list(values), {flag: value for flag, _, value in given})
 
     def help(self) -> str:
         """Returns the help text: the documentation of the command and all its flags."""
@@ -332,12 +344,6 @@ def _flag_of(name: str, field: Setting) -> flags.Flag[Any]:
     elif field.kind is float:
         parser = flags.FloatParser(field.low, field.high)
     return flags.Flag(parser, words, name, default, meaning)
-
-
-def _example(doc: str | None) -> str:
-    """Returns the first command of a command's documentation, with its continuation lines."""
-    match = re.search(r"^ +\S(?:.*\\\n)*.*$", doc or "", re.MULTILINE)
-    return match[0] if match else ""
 
 
 def _write_error_file(message: str) -> None:

@@ -8,6 +8,7 @@ run by  python -m t2t_torch.bin NAME.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import shlex
 import sys
@@ -24,11 +25,8 @@ from t2t_torch.signals import EarlyExit, SignalStop, ending_on_signals
 if TYPE_CHECKING:
     from t2t_torch.export.settings import ExportSettings
     from t2t_torch.interop.settings import ImportSettings
-    from t2t_torch.workflows.evaluate import EvaluateSettings
     from t2t_torch.workflows.generate import DatagenSettings
     from t2t_torch.workflows.quick import QuickSettings
-    from t2t_torch.workflows.search_settings import SearchSettings
-    from t2t_torch.workflows.serve import ServeSettings
     from t2t_torch.workflows.train_settings import TrainSettings
 
 
@@ -73,16 +71,17 @@ def _next(name: str, settings: DatagenSettings) -> str:
                 f"  {shlex.join(command)} --train_steps=STEPS\n"
                 "(trains the imported model further; STEPS count those that it has)"
             )
-    from t2t_torch.train.recommendation import recommend_several
+    from t2t_torch.train.recommendation import recommend, recommend_several
 
-    first, *others = recommend_several(name, data_dir)
-    lines = first.command(name, data_dir, settings.t2t_usr_dir)
-    if not others:
+    lines = recommend(name, data_dir).command(name, data_dir, settings.t2t_usr_dir)
+    candidates = recommend_several(name, data_dir)
+    if not candidates[1:]:
         return lines
     words = ["t2t-trainer", f"--problem={name}", "--model=auto", "--hparams_set=auto"]
     words += ["--train_seconds=600", f"--data_dir={data_dir}", "--output_dir=run"]
     words += [f"--t2t_usr_dir={directory}" for directory in settings.t2t_usr_dir]
-    several = ", ".join(one.model for one in (first, *others))
+    models = ", ".join(dict.fromkeys(one.model for one in candidates))
+    several = f"{len(candidates)} trainings ({models})"
     return f"{lines}\nor the best of {several}, in ten minutes:\n  {shlex.join(words)}"
 
 
@@ -97,7 +96,7 @@ def _train(settings: TrainSettings) -> int:
     if settings.hparams_range:
         from t2t_torch.workflows.search_settings import search_settings_of
 
-        return _search(search_settings_of(settings))
+        return tuner.run(search_settings_of(settings))
     from t2t_torch.workflows.train import train
 
     with contextlib.ExitStack() as stack:
@@ -114,18 +113,15 @@ def _expand_hparams(arguments: Sequence[str]) -> list[str]:
     Raises:
       UsageError: one has no value.
     """
-    words, pending = [], list(arguments)
-    while pending:
-        word = pending.pop(0)
+    words, pending = [], iter(arguments)
+    for word in pending:
         match = _HP.fullmatch(word)
         if match is None:
             words.append(word)
             continue
-        value = match[2]
+        value = match[2] if match[2] is not None else next(pending, None)
         if value is None:
-            if not pending:
-                raise UsageError(f"{word} needs a value: {word}=...")
-            value = pending.pop(0)
+            raise UsageError(f"{word} needs a value: {word}=...")
         words.append(f"--hp={match[1]}={value}")
     return words
 
@@ -135,7 +131,7 @@ trainer = Command(
 )
 
 
-decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", "workflows.decode.decode")
+decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", "decode")
 
 
 predict = Command(
@@ -146,20 +142,11 @@ predict = Command(
 )
 
 
-def _evaluate(settings: EvaluateSettings) -> int:
-    """Evaluates; returns the exit code."""
-    from t2t_torch.workflows.evaluate import evaluate
-
-    stop = SignalStop()
-    evaluate(settings, stop=stop)
-    return 128 + stop.signal if stop else 0
-
-
-evaluation = Command("t2t-eval", "workflows.evaluate.EvaluateSettings", _evaluate)
+evaluation = Command("t2t-eval", "workflows.evaluate.EvaluateSettings", "evaluate", stop=SignalStop)
 
 
 def _export(settings: ExportSettings) -> None:
-    from t2t_torch.workflows.export import export
+    from t2t_torch.workflows.run import export
 
     with ending_on_signals():
         export(settings)
@@ -168,29 +155,17 @@ def _export(settings: ExportSettings) -> None:
 exporter = Command("t2t-exporter", "export.settings.ExportSettings", _export)
 
 
-def _serve(settings: ServeSettings) -> int:
-    """Serves; returns the exit code."""
-    from t2t_torch.workflows.serve import serve
-
-    return serve(settings)
-
-
-server = Command("t2t-server", "workflows.serve.ServeSettings", _serve)
+server = Command("t2t-server", "workflows.serve.ServeSettings", "serve")
 
 
 _STOPPING = "stopping: trials are being saved; run the same command to continue"
 
-
-def _search(settings: SearchSettings) -> int:
-    """Searches; returns the exit code."""
-    from t2t_torch.workflows.search import search
-
-    stop = SignalStop(_STOPPING)
-    search(settings, stop=stop)
-    return 128 + stop.signal if stop else 0
-
-
-tuner = Command("t2t-tuner", "workflows.search_settings.SearchSettings", _search)
+tuner = Command(
+    "t2t-tuner",
+    "workflows.search_settings.SearchSettings",
+    "workflows.search.search",
+    stop=functools.partial(SignalStop, _STOPPING),
+)
 
 
 def _quick(settings: QuickSettings) -> int:
@@ -245,50 +220,38 @@ def _import_run(settings: ImportSettings) -> None:
 import_run = Command("t2t-import", "interop.settings.ImportSettings", _import_run)
 
 
-data = Command(
-    "t2t-data", "workflows.inspect_data.DataSettings", "workflows.inspect_data.inspect_data"
-)
+data = Command("t2t-data", "workflows.inspect_data.DataSettings", "inspect_data")
 
 
 compare = Command(
     "t2t-compare",
     "workflows.compare.CompareSettings",
-    "workflows.compare.compare",
+    "compare",
     positional="runs",
     lists_names=False,
 )
 
 
-avg_all = Command(
-    "t2t-avg-all", "workflows.average.AveragingSettings", "workflows.average.average_all"
-)
+avg_all = Command("t2t-avg-all", "workflows.every_checkpoint.AveragingSettings", "average_all")
 
 
 translate_all = Command(
-    "t2t-translate-all",
-    "workflows.translations.TranslationSettings",
-    "workflows.translations.translate_all",
+    "t2t-translate-all", "workflows.every_checkpoint.TranslationSettings", "translate_all"
 )
 
 
-bleu = Command(
-    "t2t-bleu", "workflows.translations.BleuSettings", "workflows.translations.compute_bleu"
-)
+bleu = Command("t2t-bleu", "workflows.every_checkpoint.BleuSettings", "compute_bleu")
 
 
-latency = Command(
-    "t2t-latency", "workflows.latency.LatencySettings", "workflows.latency.measure_latency"
-)
+latency = Command("t2t-latency", "workflows.latency.LatencySettings", "measure_latency")
 
 
 query_server = Command(
-    "t2t-query-server", "workflows.serve.QuerySettings", "workflows.serve.query", lists_names=False
+    "t2t-query-server", "workflows.serve.QuerySettings", "query", lists_names=False
 )
 
 
-build_vocab = Command(
-    "t2t-build-vocab", "workflows.generate.VocabSettings", "workflows.generate.build_vocab"
-)
+build_vocab = Command("t2t-build-vocab", "workflows.generate.VocabSettings", "build_vocab")
 
 COMMANDS = {one.name: one for one in list(globals().values()) if isinstance(one, Command)}
 """All commands by name."""

@@ -565,22 +565,20 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
             "Look at the raw files (--tmp_dir), or take the split out of the problem's `shards`."
         )
     unfit = sorted(itertools.chain.from_iterable(share.unfit_listed for share in shares))
-    return ShareEntry(
-        samples=first.samples,
-        rows=rows,
-        tokens={name: sum(share.tokens[name] for share in shares) for name in first.tokens},
-        max_length={
+    changes = {
+        "rows": rows,
+        "tokens": {name: sum(share.tokens[name] for share in shares) for name in first.tokens},
+        "max_length": {
             name: max(share.max_length[name] for share in shares) for name in first.max_length
         },
-        unknown=dict(sum((Counter(share.unknown) for share in shares), Counter())),
-        unknown_labels={
+        "unknown": dict(sum((Counter(share.unknown) for share in shares), Counter())),
+        "unknown_labels": {
             name: list(labels) for share in shares for name, labels in share.unknown_labels.items()
         },
-        unread=first.unread,
-        unread_listed=first.unread_listed,
-        unfit=sum(share.unfit for share in shares),
-        unfit_listed=unfit[:MAX_LISTED],
-    )
+        "unfit": sum(share.unfit for share in shares),
+        "unfit_listed": unfit[:MAX_LISTED],
+    }
+    return first.model_copy(update=changes)  # samples and bad records are those of all
 
 
 def row_bar(where: str, *, show: bool) -> tqdm[Any]:

@@ -133,26 +133,25 @@ class Parts:
         """Returns the report of the latest plan; None if it is missing or malformed."""
         return _read(TaskReport, self.done)
 
-    def record(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
+    def record(
+        self, plan: Plan | None, task: int | None = None, *, published: bool = False
+    ) -> None:
         """Records that a task of a plan has finished, or that its data set is published.
 
         The caller holds the lock of the data set.
+
+        Args:
+          plan: the plan; None: that of the report, which was published.
+          task: the task, if one has finished.
+          published: True if the data set is published now.
         """
         report = self.report()
-        if report is None or report.identity != plan.identity:
+        if plan is not None and (report is None or report.identity != plan.identity):
             report = TaskReport(identity=plan.identity, num_tasks=plan.num_tasks)
-        self._save(report, task, published=report.published or published)
-
-    def record_again(self, task: int) -> None:
-        """Records a task of the plan that was published."""
-        report = self.report()
         if report is not None:
-            self._save(report, task, published=report.published)
-
-    def _save(self, report: TaskReport, task: int | None, *, published: bool) -> None:
-        reported = sorted({*report.reported, *(() if task is None else (task,))})
-        report = report.model_copy(update={"reported": reported, "published": published})
-        write_text(self.done, report.model_dump_json())
+            reported = sorted({*report.reported, *(() if task is None else (task,))})
+            changes = {"reported": reported, "published": report.published or published}
+            write_text(self.done, report.model_copy(update=changes).model_dump_json())
 
     def is_unrecorded(self, task: int | None, num_tasks: int) -> bool:
         """Returns True if so many tasks published the data set, and this one has not reported."""
@@ -447,8 +446,7 @@ class Tasks:
             if manifest is not None:
                 if not overwrite:
                     request.log_complete()
-                if task is not None:
-                    self._parts.record_again(task)
+                self._parts.record(None, task)
                 self._parts.clear()
                 return None, manifest
             faults = self._faults(plan) if plan else []
@@ -503,8 +501,7 @@ class Tasks:
                         f"The data of {self._request.name!r} in {self._request.folder} is being "
                         "made otherwise by another command. Run this task again."
                     )
-                if task is not None:
-                    self._parts.record_again(task)
+                self._parts.record(None, task)
                 self._parts.clear()
                 return TaskOutcome(manifest=manifest)
             self._parts.record(plan, task)

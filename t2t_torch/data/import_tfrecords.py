@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from t2t_torch.data.manifest import Manifest, SplitEntry, fault_of, sha256_of
 from t2t_torch.data.shards import Ragged, Rows, num_rows, value_dtype
 from t2t_torch.data.tfrecord import ExampleValues, Records, parse_example, read_records
 from t2t_torch.errors import DataError
-from t2t_torch.files import copy_regular
+from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.text.encoder import ByteEncoder
@@ -45,48 +44,41 @@ def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
     Raises:
       DataError: training data or a shard is missing, or there are two sets of shards.
     """
-    by_split: dict[Split, dict[int, set[int]]] = {split: defaultdict(set) for split in Split}
-    pattern = re.compile(rf"{re.escape(name)}-(train|dev|test)-(\d{{5}})-of-(\d{{5}})")
-    unfinished = 0
-    for entry in _entries(folder):
-        if match := pattern.fullmatch(entry):
-            by_split[Split(match[1])][int(match[3])].add(int(match[2]))
-        unfinished += entry.startswith((f"{name}-unshuffled-", f"{name}-train-unshuffled-"))
-    if not by_split[Split.TRAIN]:
-        hint = ""
-        if unfinished:
-            hint = (
-                f" There are {unfinished} unshuffled ones, of a t2t-datagen that was not finished."
-            )
-        raise DataError(
-            f"{folder} has no files {name}-train-00000-of-..., as tensor2tensor writes them.{hint} "
-            f"{_names(folder)}"
-        )
-    shards = {}
-    for split, counts in by_split.items():
+    names, shards = _entries(folder), {}
+    for split in Split:
+        stem = f"{name}-{split.value}"
+        pattern = re.compile(rf"{re.escape(stem)}-\d{{5}}-of-(\d{{5}})")
+        found = {entry: match[1] for entry in names if (match := pattern.fullmatch(entry))}
+        counts = sorted(set(found.values()))
         if len(counts) > 1:
-            names = " and ".join(f"{name}-{split.value}-...-of-{count:05d}" for count in counts)
-            raise DataError(f"{folder} has shards of two data sets, {names}. Move one set away.")
-        for count, numbers in counts.items():
-            shards[split] = _complete_shards(folder, f"{name}-{split.value}", count, numbers)
+            sets = " and ".join(f"{stem}-...-of-{count}" for count in counts)
+            raise DataError(f"{folder} has shards of two data sets, {sets}. Move one set away.")
+        for count in counts:
+            files = [f"{stem}-{index:05d}-of-{count}" for index in range(int(count))]
+            if missing := [file for file in files if file not in found]:
+                more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+                raise DataError(
+                    f"{folder} has {len(found)} of {len(files)} shards {stem}; missing: "
+                    f"{', '.join(missing[:_MAX_NAMED])}{more}. Copy them there too."
+                )
+            shards[split] = [folder / file for file in files]
+    if Split.TRAIN not in shards:
+        unfinished = (f"{name}-unshuffled-", f"{name}-train-unshuffled-")
+        count = sum(entry.startswith(unfinished) for entry in names)
+        hint = f" There are {count} unshuffled ones, of a t2t-datagen that was not finished."
+        shard = re.compile(r"(.+?)(-unshuffled)?-(train|dev|test)-\d{5}-of-\d{5}")
+        known = sorted({match[1] for entry in names if (match := shard.fullmatch(entry))})
+        raise DataError(
+            f"{folder} has no files {name}-train-00000-of-..., as tensor2tensor writes them."
+            f"{hint if count else ''} There is data of: {', '.join(known) or 'none'}. Name the "
+            "folder or the problem that was meant."
+        )
     return shards
 
 
 def vocabularies(folder: Path) -> list[str]:
     """Returns the names of the vocabulary files in a folder."""
     return sorted(entry for entry in _entries(folder) if entry.startswith("vocab."))
-
-
-def _complete_shards(folder: Path, stem: str, count: int, numbers: set[int]) -> list[Path]:
-    files = [folder / f"{stem}-{index:05d}-of-{count:05d}" for index in range(count)]
-    missing = [file.name for index, file in enumerate(files) if index not in numbers]
-    if missing:
-        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-        raise DataError(
-            f"{folder} has {count - len(missing)} of {count} shards {stem}; missing: "
-            f"{', '.join(missing[:_MAX_NAMED])}{more}. Copy them there too."
-        )
-    return files
 
 
 def _entries(folder: Path) -> list[str]:
@@ -96,14 +88,6 @@ def _entries(folder: Path) -> list[str]:
         raise DataError(
             f"Cannot read the folder of TFRecords, {folder}: {error.strerror}."
         ) from None
-
-
-def _names(folder: Path) -> str:
-    """Returns a message with the existing data sets."""
-    shard = re.compile(r"(.+?)(-unshuffled)?-(train|dev|test)-\d{5}-of-\d{5}")
-    names = {match[1] for entry in _entries(folder) if (match := shard.fullmatch(entry))}
-    available = ", ".join(sorted(names)) or "none"
-    return f"There is data of: {available}. Name the folder or the problem that was meant."
 
 
 SUFFIX = "_segmentation"
@@ -168,6 +152,32 @@ def known_vocab_files(problem: Problem, directory: Path) -> Mapping[str, str]:
       directory: data folder.
     """
     return {}
+
+
+def vocabulary_contents(
+    problem: Problem, folders: Sequence[Path]
+) -> tuple[dict[str, bytes], list[str]]:
+    """Returns the contents of a problem's vocabulary files, and the names of missing files.
+
+    Args:
+      problem: the problem.
+      folders: folders of tensor2tensor's vocabularies.
+    """
+    first = folders[0] if folders else Path()
+    known = known_vocab_files(problem, first)
+    contents, missing = {}, []
+    for file in vocabulary_builder.vocab_files_in(problem, first):
+        # Newer versions of tensor2tensor leave the size out for words.
+        names = (file, re.sub(r"\.\d+(?=\.tokens$)", "", file))
+        paths = (folder / name for folder in folders for name in names)
+        path = next((path for path in paths if path.is_file()), None)
+        if file in known:
+            contents[file] = known[file].encode()
+        elif path is not None:
+            contents[file] = read_bytes(path, max_bytes=MAX_VOCABULARY)
+        else:
+            missing.append(file)
+    return contents, missing
 
 
 def declaration_of(source: Path, name: str) -> str:
@@ -538,20 +548,9 @@ def _copy_vocabularies(request: _ImportRequest, staging: Path) -> None:
       DataError: files are missing.
     """
     source, name = request.raw_folder, request.name
-    files = vocabulary_builder.vocab_files_in(request.problem, source)
-    known = known_vocab_files(request.problem, source)
-    missing = []
-    for file in files:
-        path = source / file
-        if file.endswith(".tokens") and not path.is_file():
-            # Newer versions of tensor2tensor leave the size out for words.
-            path = source / re.sub(r"\.\d+(?=\.tokens$)", "", file)
-        if file in known:
-            (staging / file).write_text(known[file], "utf-8")
-        elif path.is_file():
-            copy_regular(path, staging / file)
-        else:
-            missing.append(file)
+    contents, missing = vocabulary_contents(request.problem, [source])
+    for file, content in contents.items():
+        (staging / file).write_bytes(content)
     if not missing:
         return
     message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."

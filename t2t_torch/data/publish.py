@@ -14,18 +14,10 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from absl import logging
 
-from t2t_torch.data import manifest as verified
+from t2t_torch.data import manifest as manifests
 from t2t_torch.data import raw_file, shards
 from t2t_torch.data.encoding import ShareEntry
-from t2t_torch.data.manifest import (
-    FeatureEntry,
-    Manifest,
-    RawFileEntry,
-    ShardEntry,
-    SplitEntry,
-    datagen_command,
-    sha256_of,
-)
+from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, sha256_of
 from t2t_torch.data.raw_file import exclusive, seeded
 from t2t_torch.data.shards import Rows, ShardWriter, schema_of, shard_name
 from t2t_torch.data.vocabulary_builder import optional_vocab_files, vocab_files_in
@@ -368,7 +360,7 @@ class Publication:
         self._features = features
         self._staging = staging
         self._schema = schema_of({name: f.arrow_type for name, f in features.stored.items()})
-        self._splits: dict[str, SplitEntry] = {}
+        self._splits: dict[str, manifests.SplitEntry] = {}
         self._skipped: list[str] = []
 
     def write(self, split: Split, entry: ShareEntry, pieces: Iterator[Rows]) -> None:
@@ -379,10 +371,12 @@ class Publication:
         sizes = (stop - start for start, stop in itertools.pairwise(edges))
         shards = self.write_shards(split, [rows.next(size) for size in sizes])
         self._skipped += [f"{split.value}: {line}" for line in entry.lines()]
-        kept = entry.model_dump(include=set(SplitEntry.model_fields))
-        self.add(split, SplitEntry(**kept, shards=shards, skipped=entry.skipped))
+        kept = entry.model_dump(include=set(manifests.SplitEntry.model_fields))
+        self.add(split, manifests.SplitEntry(**kept, shards=shards, skipped=entry.skipped))
 
-    def write_shards(self, split: Split, contents: Sequence[Iterable[Rows]]) -> list[ShardEntry]:
+    def write_shards(
+        self, split: Split, contents: Sequence[Iterable[Rows]]
+    ) -> list[manifests.ShardEntry]:
         """Writes a shard of each of the contents to the staging folder; returns their entries."""
         shards = []
         for index, pieces in enumerate(contents):
@@ -393,7 +387,7 @@ class Publication:
             shards.append(writer.close())
         return shards
 
-    def add(self, split: Split, entry: SplitEntry) -> None:
+    def add(self, split: Split, entry: manifests.SplitEntry) -> None:
         """Adds a split whose shards are already in the staging folder."""
         self._splits[split.value] = entry
 
@@ -411,7 +405,7 @@ class Publication:
             problem=name,
             settings=request.settings,
             features={
-                name: FeatureEntry(
+                name: manifests.FeatureEntry(
                     role=self._features.role(name),
                     type=feature.arrow_type,
                     vocab_size=feature.vocab_size or None,
@@ -440,7 +434,7 @@ class Publication:
         else:
             listed.unlink(missing_ok=True)
         sync(folder)
-        verified.remember(folder, name, shards)
+        manifests.remember(folder, name, shards)
         manifest.save(folder)
         return manifest
 

@@ -132,34 +132,24 @@ def fetch(
 
 
 def _download(url: str, path: Path, name: str, timeout_seconds: float) -> None:
-    blocks = _blocks(url, timeout_seconds)
-    expected, size = next(blocks), 0
-    with (
-        path.open("wb") as file,
-        bar(desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024) as shown,
-    ):
-        for block in blocks:
-            size += file.write(block)
-            shown.update(len(block))
-    if expected is not None and size != expected:
-        raise DataError(f"the connection ended after {size} of {expected} bytes")
-
-
-def _blocks(url: str, timeout_seconds: float) -> Iterator[Any]:
-    """Yields the number of bytes at a URL, None if the server does not say it, then the bytes.
-
-    Raises:
-      DataError: the network or the server failed; an error of the disk stays an OSError.
-    """
     request = urllib.request.Request(url, headers=_HEADERS)
     try:
         with urllib.request.urlopen(request, timeout=timeout_seconds) as response:
             length = response.headers.get("Content-Length")
-            yield int(length) if length else None
-            while block := response.read(_BLOCK_BYTES):
-                yield block
-    except NETWORK_ERRORS as error:
+            expected, size = int(length) if length else None, 0
+            with (
+                path.open("wb") as file,
+                bar(
+                    desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024
+                ) as shown,
+            ):
+                while block := response.read(_BLOCK_BYTES):
+                    size += file.write(block)
+                    shown.update(len(block))
+    except NETWORK_ERRORS as error:  # or of the disk
         raise DataError(network_fault(error)) from None
+    if expected is not None and size != expected:
+        raise DataError(f"the connection ended after {size} of {expected} bytes")
 
 
 NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError)
@@ -466,6 +456,14 @@ def find(name: str, tmp_dir: Path, *, folders: Sequence[str] = ("",)) -> Path | 
     return None
 
 
+def sources_of(problem: Problem, split: Split | None = None) -> list[RawFile]:
+    """Returns the `sources` of a problem; of one split, if they are given by split."""
+    if not isinstance(problem.sources, Mapping):
+        return list(problem.sources)
+    groups = [problem.sources[split]] if split else problem.sources.values()
+    return [file for group in groups for file in ([group] if isinstance(group, RawFile) else group)]
+
+
 def existing_files(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
     """Returns the paths of existing files, each archive once; for `raw_files`."""
     paths = [path for file in files if (path := file.find(tmp_dir)) is not None]
@@ -635,7 +633,7 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
             yield from problem.examples_of(sample)
             number += 1
     except T2TError as error:
-        strange = unknown_files(problem.sources, tmp_dir)
+        strange = unknown_files(sources_of(problem), tmp_dir)
         if not strange:
             raise
         raise DataError("\n".join([str(error), *strange])) from error
@@ -644,7 +642,7 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
         frames = frames.tb_next or frames if frames else None  # without this function's own
         message = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
         at = f"{problem.dataset_name!r} {split.value}: generate_samples failed at sample {number}"
-        strange = unknown_files(problem.sources, tmp_dir)
+        strange = unknown_files(sources_of(problem), tmp_dir)
         raise DataError("\n".join([f"{at}, counted from 0:\n{message}", *strange])) from error
     if not number:
         _check_empty(problem, tmp_dir, split)
@@ -652,7 +650,7 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
 
 def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
     """Raises DataError if there are no training samples or raw files have unexpected checksums."""
-    strange = unknown_files(problem.sources, tmp_dir)
+    strange = unknown_files(sources_of(problem), tmp_dir)
     files = problem.raw_files(tmp_dir)
     if strange or (files and split is Split.TRAIN):
         read = ", ".join(map(str, files)) or "the raw files"

@@ -157,33 +157,36 @@ def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
 
 
 class Shards:
-    """The rows of a split, with random access to memory-mapped files.
+    """The rows of a split, or of several one after the other, with random access to mapped files.
 
     Created with `Shards.open`.  It can be pickled; the other process maps the files again.
     """
 
-    def __init__(self, data_dir: Path, manifest: Manifest, split: Split) -> None:
+    def __init__(self, data_dir: Path, manifest: Manifest, *splits: Split) -> None:
         """Maps the files; use `Shards.open`, which verifies them first."""
         self.data_dir = data_dir
         self.manifest = manifest
-        self.split = split
-        entry = manifest.split(split, data_dir)
-        self.num_rows = entry.rows
+        self.splits = splits
+        entries = [manifest.split(split, data_dir) for split in splits]
+        self.num_rows = sum(entry.rows for entry in entries)
         self._batches = [
-            batch for shard in entry.shards for batch in _read_batches(data_dir, manifest, shard)
+            batch
+            for entry in entries
+            for shard in entry.shards
+            for batch in _read_batches(data_dir, manifest, shard)
         ]
 
     @classmethod
     def open(
-        cls, data_dir: str | Path, dataset_name: str, split: Split, *, verify: bool = True
+        cls, data_dir: str | Path, dataset_name: str, *splits: Split, verify: bool = True
     ) -> Shards:
-        """Opens a split of a data set.
+        """Opens a split of a data set, or several.
 
         Args:
           data_dir: output folder of `t2t-datagen`.
           dataset_name: `dataset_name` of the problem.
-          split: the split.
-          verify: compare sizes and checksums of this split's shards and of the vocabulary files
+          splits: the splits, in the order of their rows.
+          verify: compare sizes and checksums of these splits' shards and of the vocabulary files
             with the manifest.  The first opening reads every byte; later ones, and those after
             t2t-datagen, read only what has changed since, by its size, time and inode.
 
@@ -192,16 +195,17 @@ class Shards:
         """
         folder = Path(data_dir)
         manifest = Manifest.load(folder, dataset_name)
-        manifest.split(split, folder)
+        for split in splits:
+            manifest.split(split, folder)
         if verify:
-            manifest.verify(folder, [split])
-        return cls(folder, manifest, split)
+            manifest.verify(folder, splits)
+        return cls(folder, manifest, *splits)
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.data_dir, self.manifest, self.split)
+        return Shards, (self.data_dir, self.manifest, *self.splits)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -211,7 +215,7 @@ class Shards:
     @property
     def fingerprint(self) -> str:
         """16 hex digits that depend on the content and the vocabulary."""
-        return self.manifest.fingerprint(self.split)
+        return "+".join(map(self.manifest.fingerprint, self.splits))
 
     @functools.cached_property
     def lengths(self) -> Mapping[str, npt.NDArray[np.int32]]:
@@ -248,7 +252,7 @@ class Shards:
         pairs = []
         for batch in self._batches:
             column = batch.column(batch.schema.get_field_index(feature))
-            pairs.append((_view(column.values, dtype), _view(column.offsets, np.dtype(np.int32))))
+            pairs.append((view(column.values, dtype), view(column.offsets, np.dtype(np.int32))))
         return pairs
 
 
@@ -305,15 +309,9 @@ class ShardWriter:
         )
 
     def _write_batch(self) -> None:
-        rows = concatenate(self._pending)
-        arrays = []
-        for field in self._schema:
-            column = rows[field.name]
-            offsets = pa.array(column.offsets.astype(np.int32))
-            values = pa.array(column.values, type=field.type.value_type)
-            arrays.append(pa.ListArray.from_arrays(offsets, values, type=field.type))
+        batch = record_batch(concatenate(self._pending), self._schema)
         with named_errors(self.path):
-            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._writer.write_batch(batch)
         self._pending = []
         self._room = self._values_per_batch
 
@@ -326,6 +324,28 @@ def schema_of(arrow_types: Mapping[str, str]) -> pa.Schema:
             for name, arrow_type in arrow_types.items()
         ]
     )
+
+
+def record_batch(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns rows as a batch of a file of Arrow."""
+    arrays = []
+    for field in schema:
+        column = rows[field.name]
+        offsets = pa.array(column.offsets.astype(np.int32))
+        values = pa.array(column.values, type=field.type.value_type)
+        arrays.append(pa.ListArray.from_arrays(offsets, values, type=field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_of(batch: pa.RecordBatch) -> dict[str, Ragged]:
+    """Returns views of the rows of a batch."""
+    return {
+        field.name: Ragged(
+            view(column.values, np.dtype(field.type.value_type.to_pandas_dtype())),
+            view(column.offsets, np.dtype(np.int32)),
+        )
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    }
 
 
 def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list[pa.RecordBatch]:
@@ -349,7 +369,7 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
     return batches
 
 
-def _view(array: pa.Array, dtype: np.dtype[Any]) -> Values:
+def view(array: pa.Array, dtype: np.dtype[Any]) -> Values:
     """Returns a view of the numbers of an array; Arrow's `to_numpy` would import pandas.
 
     Args:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from t2t_torch.data import shards
 from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.errors import DataError
-from t2t_torch.files import named_errors, open_regular
+from t2t_torch.files import check_regular, named_errors
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
@@ -24,102 +24,70 @@ NUM_RANGES = 1 << _RANGE_BITS
 """Number of ranges of keys, all of the same size; a range is given by the first bits of a key."""
 
 
+_KEYS = ""  # name of the keys among the features
+
+
 @dataclasses.dataclass(frozen=True)
 class SortedRun:
-    """A file of rows sorted by key; created by `write`, opened by `open`.
-
-    The file contains in numpy's format: names and dtypes of the features, and the numbers of rows
-    and of values of each feature before each range; then, as raw bytes, all keys, and for each
-    feature the lengths of the rows and their values.
+    """A file of Arrow with rows sorted by key; created by `write`, opened by `open`.
 
     Attributes:
       path: path of the file.
-      dtypes: dtype of each feature's values.
       row_edges: [NUM_RANGES + 1]; range r has the rows row_edges[r] to row_edges[r + 1] - 1.
-      value_edges: [features, NUM_RANGES + 1]; the same for each feature's values.
-      start: position of the keys in bytes.
+      byte_edges: size in memory of the rows before each range, in bytes, [NUM_RANGES + 1].
     """
 
     path: Path
-    dtypes: dict[str, np.dtype[Any]]
     row_edges: npt.NDArray[np.int64]
-    value_edges: npt.NDArray[np.int64]
-    start: int
+    byte_edges: npt.NDArray[np.int64]
 
     @classmethod
     def write(cls, path: Path, keys: Keys, rows: Rows) -> SortedRun:
         """Writes rows that are sorted by key."""
-        dtypes = {name: column.values.dtype for name, column in rows.items()}
-        firsts = np.arange(1, NUM_RANGES, dtype=np.uint64) << np.uint64(64 - _RANGE_BITS)
-        inner = np.searchsorted(keys, firsts)
-        row_edges = np.concatenate([[0], inner, [len(keys)]]).astype(np.int64)
-        value_edges = np.stack([column.offsets[row_edges] for column in rows.values()])
-        with named_errors(path), path.open("wb") as file:
-            np.save(file, np.array(list(rows)), allow_pickle=False)
-            np.save(file, np.array([dtype.str for dtype in dtypes.values()]), allow_pickle=False)
-            np.save(file, row_edges, allow_pickle=False)
-            np.save(file, value_edges, allow_pickle=False)
-            start = file.tell()
-            keys.tofile(file)
-            for column in rows.values():
-                column.lengths.astype(np.int32).tofile(file)
-                column.values.tofile(file)
-        return cls(path, dtypes, row_edges, value_edges, start)
+        keyed = {_KEYS: Ragged(keys, np.arange(len(keys) + 1)), **rows}
+        types = {name: f"list<{column.values.dtype}>" for name, column in keyed.items()}
+        batch = shards.record_batch(keyed, schema := shards.schema_of(types))
+        with (
+            named_errors(path),
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_file(file, schema) as writer,
+        ):
+            writer.write_batch(batch)
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> SortedRun:
         """Opens a file written by `write`; raises DataError if it is damaged."""
-        try:
-            with open_regular(path) as file:
-                names, types, row_edges, value_edges = (
-                    np.load(file, allow_pickle=False) for _ in range(4)
-                )
-                start = file.tell()
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path} is missing or damaged: {error}. Run its task again.") from None
-        dtypes = {str(name): np.dtype(str(type_)) for name, type_ in zip(names, types, strict=True)}
-        return cls(path, dtypes, row_edges, value_edges, start)
+        columns = _read(path)
+        firsts = np.arange(1, NUM_RANGES, dtype=np.uint64) << np.uint64(64 - _RANGE_BITS)
+        keys = columns[_KEYS].values
+        row_edges = np.array([0, *np.searchsorted(keys, firsts), len(keys)], np.int64)
+        bytes_of = [
+            8 * row_edges + column.values.itemsize * column.offsets[row_edges].astype(np.int64)
+            for name, column in columns.items()
+            if name != _KEYS
+        ]
+        return cls(path, row_edges, np.sum([8 * row_edges, *bytes_of], axis=0))
 
     @property
     def num_rows(self) -> int:
         """The number of rows."""
         return int(self.row_edges[-1])
 
-    @functools.cached_property
-    def byte_edges(self) -> npt.NDArray[np.int64]:
-        """The size in memory of the rows before each range, in bytes, [NUM_RANGES + 1]."""
-        per_row = 8 + 8 * len(self.dtypes)  # a key, and an offset of each feature
-        sizes = np.array([dtype.itemsize for dtype in self.dtypes.values()], dtype=np.int64)
-        edges: npt.NDArray[np.int64] = self.row_edges * per_row + sizes @ self.value_edges
-        return edges
-
     def read(self, first: int, last: int) -> tuple[Keys, Rows]:
-        """Reads the keys and rows of the ranges first, first + 1, ... last - 1.
+        """Reads the keys and rows of the ranges first, first + 1, ... last - 1."""
+        start, stop = int(self.row_edges[first]), int(self.row_edges[last])
+        rows = dict(shards.between(_read(self.path), start, stop))
+        return rows.pop(_KEYS).values, rows
 
-        Raises:
-          DataError: the file is truncated.
-        """
-        start, stop = self.row_edges[first], self.row_edges[last]
-        rows: dict[str, Ragged] = {}
-        with open_regular(self.path) as file:
 
-            def part(begin: int, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
-                size = np.dtype(dtype).itemsize
-                file.seek(begin + int(low) * size)
-                array = np.fromfile(file, dtype, int(high - low))
-                if len(array) != high - low:
-                    raise DataError(f"{self.path} is truncated. Run its task again.")
-                return array
-
-            keys = part(self.start, np.uint64, start, stop)
-            place = self.start + 8 * self.num_rows
-            for (name, dtype), edges in zip(self.dtypes.items(), self.value_edges, strict=True):
-                lengths = part(place, np.int32, start, stop)
-                place += 4 * self.num_rows
-                values = part(place, dtype, edges[first], edges[last])
-                place += dtype.itemsize * int(edges[-1])
-                rows[name] = Ragged.from_lengths(values, lengths)
-        return keys, rows
+def _read(path: Path) -> dict[str, Ragged]:
+    """Returns views of the keys and rows of a run; DataError if the file is damaged."""
+    try:
+        with pa.ipc.open_file(pa.memory_map(check_regular(path))) as reader:
+            return shards.rows_of(reader.get_batch(0))
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is missing or damaged: {error}. Run its task again.") from None
 
 
 def groups(runs: Sequence[SortedRun], memory_bytes: int) -> list[tuple[int, int]]:
@@ -193,7 +161,7 @@ class Shuffle:
             # Shifted, so that runs, which are cut by the highest bits, have ranges of 2^20 rows.
             numbers.astype(np.uint64) << np.uint64(32)
             if self._keeps_order
-            else _splitmix64(self._seed, numbers)
+            else splitmix64(np.uint64(self._seed) + numbers.astype(np.uint64) * GOLDEN)
         )
         self._buffer.append(rows)
         self._buffered_bytes += shards.nbytes(rows) + 8 * count
@@ -251,14 +219,19 @@ def _merged(runs: Sequence[SortedRun], memory_bytes: int) -> Iterator[Rows]:
             yield shards.take(rows, np.argsort(keys))
 
 
-def _splitmix64(seed: int, numbers: npt.NDArray[np.integer]) -> Keys:
-    """Returns the outputs of SplitMix64 for numbers from 0.  Steele, Lea, Flood 2014, figure 13.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""Distance of the states of SplitMix64."""
 
-    All outputs differ, because each step is invertible.
+
+def splitmix64(states: Keys) -> Keys:
+    """Returns the next outputs of SplitMix64.  Steele, Lea and Flood 2014, figures 13 and 15.
+
+    Outputs of different states differ, because each step is invertible.
     """
-    number = numbers.astype(np.uint64) + np.uint64(1)
-    z = np.uint64(seed) + number * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = z ^ (z >> np.uint64(31))
+    mixed: Keys = states + GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
     return mixed

@@ -78,71 +78,47 @@ def read_records(path: Path) -> Iterator[Records]:
 def _batches(path: Path, content: mmap.mmap, size: int) -> Iterator[Records]:
     start, number = 0, 1
     while start < size:
-        offsets, stops = [], []
-        stop = start
-        while stop - start < _BATCH_BYTES and size - stop >= _HEAD:
-            end = stop + _HEAD + _LENGTH.unpack_from(content, stop)[0] + _FOOT
-            if end > size:
-                break
-            offsets.append(stop)
-            stops.append(end)
-            stop = end
-        _check(path, content, number, offsets, stops)
-        pairs = zip(offsets, stops, strict=True)
-        contents = [content[begin + _HEAD : end - _FOOT] for begin, end in pairs]
-        if not contents:
-            raise _cut_off(path, content, number, start, size)
+        offsets: list[int] = []
+        contents: list[bytes] = []
+        stop = start + _BATCH_BYTES
+        while start < min(stop, size):
+            try:
+                contents.append(_content(content, start, size))
+            except ValueError as error:
+                remedy = "is damaged or no TFRecord file; copy it again."
+                if content[:2] == _GZIP_MAGIC:
+                    remedy = "is packed; unpack it:  gunzip"
+                place = f"{path}, record {number + len(offsets)} (from byte {start})"
+                raise DataError(f"{place}: {error}. The file {remedy}") from None
+            offsets.append(start)
+            start += _HEAD + len(contents[-1]) + _FOOT
         yield Records(path, number, offsets, contents)
         number += len(contents)
-        start = stop
 
 
-def _check(
-    path: Path, content: mmap.mmap, number: int, offsets: Sequence[int], stops: Sequence[int]
-) -> None:
-    """Verifies the two checksums of each record."""
-    # Of each record the length and the content; the checksum of either follows it.
-    edges = [
-        edge
-        for begin, end in zip(offsets, stops, strict=True)
-        for edge in ((begin, begin + _LENGTH.size), (begin + _HEAD, end - _FOOT))
-    ]
-    expected = [_CHECKSUM.unpack_from(content, last)[0] for _, last in edges]
-    actual = [masked_crc32c(content[first:last]) for first, last in edges]
-    if expected == actual:
-        return
-    wrong = next(i for i, pair in enumerate(zip(expected, actual, strict=True)) if len({*pair}) > 1)
-    record, part = divmod(wrong, 2)
-    raise _damaged(
-        f"{path}, record {number + record} (from byte {offsets[record]}): the checksum of its "
-        f"{('length', 'content')[part]} is {expected[wrong]:#010x} in the file, but its bytes have "
-        f"{actual[wrong]:#010x}.",
-        content,
-    )
-
-
-def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int) -> DataError:
-    """Returns the error for an incomplete record."""
-    place = f"{path}, record {number} (from byte {start})"
+def _content(file: mmap.mmap, start: int, size: int) -> bytes:
+    """Returns the content of the record at a position; ValueError if it is damaged or cut off."""
     if size - start < _HEAD:
-        return _damaged(f"{place}: the file ends within the record's length.", content)
-    (expected,) = _CHECKSUM.unpack_from(content, start + _LENGTH.size)
-    actual = masked_crc32c(content[start : start + _LENGTH.size])
-    if expected != actual:
-        fault = f"the checksum of its length is {expected:#010x} in the file, but its bytes have"
-        return _damaged(f"{place}: {fault} {actual:#010x}.", content)
-    length = _LENGTH.unpack_from(content, start)[0]
+        raise ValueError("the file ends within the record's length")
+    length = _LENGTH.unpack(_verified(file, start, start + _LENGTH.size, "length"))[0]
     left = max(size - start - _HEAD - _FOOT, 0)
-    return _damaged(
-        f"{place}: {length:,} bytes of content were expected, and the file ends after {left:,}.",
-        content,
-    )
+    if length > left:
+        raise ValueError(
+            f"{length:,} bytes of content were expected, and the file ends after {left:,}"
+        )
+    return _verified(file, start + _HEAD, start + _HEAD + length, "content")
 
 
-def _damaged(message: str, content: mmap.mmap) -> DataError:
-    if content[:2] == _GZIP_MAGIC:
-        return DataError(f"{message} The file is packed; unpack it:  gunzip")
-    return DataError(f"{message} The file is damaged or no TFRecord file; copy it again.")
+def _verified(file: mmap.mmap, first: int, last: int, what: str) -> bytes:
+    """Returns bytes after a comparison with the checksum that follows them."""
+    read = file[first:last]
+    actual, expected = masked_crc32c(read), _CHECKSUM.unpack_from(file, last)[0]
+    if actual != expected:
+        raise ValueError(
+            f"the checksum of its {what} is {expected:#010x} in the file, but its bytes have "
+            f"{actual:#010x}"
+        )
+    return read
 
 
 def message_types(schema: str) -> dict[str, Any]:

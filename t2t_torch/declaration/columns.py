@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,29 +145,23 @@ class Inspected:
     @functools.cached_property
     def is_date(self) -> bool:
         """True if nearly all values are dates or times."""
-        return not self.is_number and self._fit(_DATE)
+        return not self.is_number and self._fit(_DATE.fullmatch)
 
     @functools.cached_property
     def is_money(self) -> bool:
         """True if nearly all values are amounts of money that are not plain numbers."""
-        return not self.is_number and self._fit(_MONEY)
+        return not self.is_number and self._fit(_MONEY.fullmatch)
 
     @functools.cached_property
     def is_address(self) -> bool:
         """True if nearly all values are addresses of the web, of mail or of files."""
-        return self._fit(_ADDRESS)
+        return self._fit(_ADDRESS.fullmatch)
 
-    def _fit(self, pattern: re.Pattern[str]) -> bool:
+    def _fit(self, fits: Callable[[str], Any]) -> bool:
+        """Returns whether nearly all values are texts or numbers that fit."""
         if not self.is_plain:
             return False
-        fitting = sum(n for value, n in self.counts.items() if pattern.fullmatch(value.strip()))
-        return fitting >= _SURE * len(self.values)
-
-    def is_path_of(self, endings: tuple[str, ...]) -> bool:
-        """Returns whether nearly all values are names of files with these extensions."""
-        if not self.is_plain:
-            return False
-        fitting = sum(n for v, n in self.counts.items() if v.strip().lower().endswith(endings))
+        fitting = sum(n for value, n in self.counts.items() if fits(value.strip()))
         return fitting >= _SURE * len(self.values)
 
     @functools.cached_property
@@ -175,7 +169,7 @@ class Inspected:
         """True if the values are paths of sounds, as texts or as files of a folder."""
         some = self.values[:_PARSED]
         are_files = all(isinstance(one, Path) and kind_of(one) == "audio" for one in some)
-        return bool(some) and (are_files or self.is_path_of(AUDIO))
+        return bool(some) and (are_files or self._fit(lambda value: value.lower().endswith(AUDIO)))
 
     @functools.cached_property
     def is_picture(self) -> bool:
@@ -432,11 +426,12 @@ class FileColumns:
     def twins(self) -> Mapping[str, str]:
         """By column, the first with the same values; a list of one item is as the item."""
         first: dict[tuple[str, ...], str] = {}
-        return {
-            one.name: first.setdefault(tuple(map(_alone, one.rows)), one.name)
-            for one in self
-            if one.is_plain or one.is_list
-        }
+        found = {}
+        for one in self:
+            if one.is_plain or one.is_list:
+                alone = (v[0] if isinstance(v, list) and len(v) == 1 else v for v in one.rows)
+                found[one.name] = first.setdefault(tuple(map(str, alone)), one.name)
+        return found
 
     def information(self, one: Inspected) -> float:
         """Returns how much an unused column would be missed, from 0 to 1."""
@@ -447,10 +442,6 @@ class FileColumns:
         if one.is_listed or one.is_tree or one.is_picture or one.is_sound:
             return 1.0
         return max(one.text, 0.6 * one.label, 0.3 * one.number)
-
-
-def _alone(value: Any) -> str:
-    return str(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 def is_derived(one: Inspected, other: Inspected) -> bool:
@@ -469,7 +460,9 @@ def is_derived(one: Inspected, other: Inspected) -> bool:
     some = pairs[:_PARSED]
     if one.is_tree:
         is_text = other.is_plain and not other.is_tree
-        return is_text and all(_letters(_leaves(a)) == _letters([str(b)]) for a, b in some)
+        return is_text and all(
+            _letters(parse_tree(str(a)).words) == _letters([str(b)]) for a, b in some
+        )
     if one.is_plain and other.is_list:
         words = all(_letters([str(a)]) == _letters(b) for a, b in some)
         return not one.is_number and (words or all(b and str(a) == b[0] for a, b in pairs))
@@ -481,10 +474,6 @@ def is_derived(one: Inspected, other: Inspected) -> bool:
         return len(kinds) == len({a for a, _ in kinds}) == len({b for _, b in kinds}) > 1
     coarser = one.distinct < other.distinct
     return coarser and all(bool(re.match(re.escape(str(a)) + r"[:/.]|$", str(b))) for a, b in pairs)
-
-
-def _leaves(tree: Any) -> Sequence[str]:
-    return parse_tree(str(tree)).words
 
 
 def _named_as_label(one: Inspected) -> int:
@@ -554,17 +543,13 @@ def inspect(path: Path, detected: DetectedFormat) -> FileColumns:
 
 
 def _inspect(name: str, values: Sequence[Any]) -> Inspected:
-    values = [_decoded(value) for value in values]
+    # Small arrays are lists.
+    values = [v.tolist() if isinstance(v, np.ndarray) and v.ndim == 1 else v for v in values]
     lists = [value for value in values if isinstance(value, list)]
     if lists and all(len(one) == 1 and isinstance(one[0], str) for one in lists):
         named = Inspected(name, []).is_named(LABEL_NAMES)  # of one label, as Doccano writes it
         values = [one[0] if named and isinstance(one, list) else one for one in values]
     return Inspected(name, [None if _is_empty(value) else value for value in values])
-
-
-def _decoded(value: Any) -> Any:
-    """Returns a small array as a list."""
-    return value.tolist() if isinstance(value, np.ndarray) and value.ndim == 1 else value
 
 
 def _is_empty(value: Any) -> bool:

@@ -16,13 +16,12 @@ from t2t_torch import registry
 from t2t_torch.declaration.columns import MAX_ROWS, FileColumns, Inspected, inspect
 from t2t_torch.declaration.files import DetectedFiles, check_unpacked, detect_files, unpacked
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose
-from t2t_torch.declaration.roles import some
+from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose, some
 from t2t_torch.declaration.schema import USUAL_COLUMNS
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.readers.detection import DetectedFormat, detect_format
-from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.formats import open_records, usual_format_of
 from t2t_torch.readers.spans import TOKENIZED, TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tokenizer import tokenize, word_expression
@@ -76,7 +75,7 @@ class Draft:
 
 def text_of(content: Mapping[str, Any]) -> str:
     """Returns a declaration as JSON, with one line per key."""
-    lines = [f"  {json.dumps(k)}: {_json(value)}" for k, value in content.items()]
+    lines = [f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
@@ -109,7 +108,6 @@ def draft(path: Path, choice: int = 1) -> Draft:
     fitting, unfit = (found, []) if found.is_parallel else _fitting(found, detected, best, table)
     content = _content(fitting, detected, best, table)
     beside = _absent(found.folder, content["problem"])
-    content |= _of_words(best, table, detected.format)
     closeness = margin([best, *others])
     doubts = [*found.doubts, *detected.doubts]
     if closeness < CLOSE:
@@ -131,9 +129,7 @@ def draft(path: Path, choice: int = 1) -> Draft:
     alternatives: list[tuple[str, Mapping[str, Any]]] = []
     for other in likely[1:] if choice == 1 else ():
         files, _ = _fitting(found, detected, other, table)
-        made = _content(files, detected, other, table)
-        made |= _of_words(other, table, detected.format)
-        alternatives.append((other.explained, made))
+        alternatives.append((other.explained, _content(files, detected, other, table)))
     return Draft(
         content, beside, first, doubts, notes, alternatives, bool(bad), closeness, best.explained
     )
@@ -320,13 +316,16 @@ def _content(
 ) -> dict[str, Any]:
     files: dict[str, Any] = dict(found.files)
     if "eval" not in files:
-        files["eval"] = _held_out(made.filled_rows(table))
+        # From 10 to 20 % of few rows, aiming at 200.
+        rows = made.filled_rows(table)
+        number = max(1, round(min(max(200, 0.1 * rows), 0.2 * rows)))
+        files["eval"] = 0.05 if rows >= 20_000 else {"rows": number}
     content: dict[str, Any] = {
         "problem": _free_name(found.name),
         "kind": made.kind,
         "files": {split: files[split] for split in ("train", "eval", "test") if split in files},
     }
-    if not found.is_parallel and _must_be_named(_first(found), detected):
+    if not found.is_parallel and usual_format_of(_first(found)) != detected.format:
         content["format"] = detected.format
     if detected.options:
         content["options"] = dict(detected.options)
@@ -335,7 +334,7 @@ def _content(
         content["fields"] = dict(made.fields)
     if made.kind not in _WITHOUT_VOCAB_SIZE:
         content |= _vocabulary(made, table)
-    return {**content, **made.more}
+    return {**content, **made.more, **_of_words(made, table, detected.format)}
 
 
 _VOCAB_SIZES = (400, 8000)
@@ -359,21 +358,6 @@ def _vocabulary(made: Proposal, table: FileColumns) -> dict[str, Any]:
     repeated = sum(count > 1 for count in words.values())
     size = max(repeated, letters + 100, _VOCAB_SIZES[0])
     return {"vocab_size": min(_VOCAB_SIZES[1], 100 * round(size / 100))}
-
-
-def _held_out(rows: int) -> float | dict[str, int]:
-    """Returns the part of the rows to hold out: from 10 to 20 % of few rows, aiming at 200."""
-    if rows >= 20_000:
-        return 0.05
-    return {"rows": max(1, round(min(max(200, 0.1 * rows), 0.2 * rows)))}
-
-
-def _must_be_named(path: Path, detected: DetectedFormat) -> bool:
-    """Returns whether the format must be named, because the extension does not determine it."""
-    try:
-        return format_of(path) != detected.format
-    except DataError:
-        return True
 
 
 def _free_name(name: str) -> str:
@@ -403,7 +387,3 @@ def _of_rows(table: FileColumns) -> list[str]:
     if table.rows == MAX_ROWS:
         messages.append(f"only the first {MAX_ROWS:,} rows were inspected.")
     return messages
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

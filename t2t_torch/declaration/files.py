@@ -13,9 +13,10 @@ from typing import Any
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
-from t2t_torch.readers import formats, idx
+from t2t_torch.readers import idx
 from t2t_torch.readers.conll import FILES
 from t2t_torch.readers.detection import rank_formats
+from t2t_torch.readers.formats import usual_format_of
 from t2t_torch.readers.head import Head
 
 _SPLITS = {
@@ -245,7 +246,7 @@ def _language(path: Path) -> str:
     A stem with two codes, such as Books.nl-pt, names the only ones that there are.
     """
     found = _LANGUAGE.fullmatch(_ending(path))
-    if not found or _known(path) or split_of(found[1]):
+    if not found or usual_format_of(path) or split_of(found[1]):
         return ""
     pair = _PAIR_OF_LANGUAGES.search(_stem(path))
     return found[1] if not pair or found[1] in pair.groups() else ""
@@ -272,17 +273,13 @@ def _distance(path: Path, other: Path) -> tuple[bool, bool, int, str]:
 
 def _parts(path: Path) -> tuple[str, str]:
     """Returns the text before and after the split's name in a file name."""
-    match = _split_match(path.name)
+    match = _SPLIT.search(path.name)
     return (path.name[: match.start()], path.name[match.end() :]) if match else (path.name, "")
-
-
-def _split_match(name: str) -> re.Match[str] | None:
-    return _SPLIT.search(name) or re.match(r"(t10k)", name)
 
 
 def split_of(name: str) -> str | None:
     """Returns the split that a file name says, "train", "eval" or "test"; None if it says none."""
-    match = _split_match(name)
+    match = _SPLIT.search(name)
     if match is None:
         return None
     word = match[1].lower()
@@ -290,7 +287,7 @@ def split_of(name: str) -> str | None:
 
 
 def _name(path: Path) -> str:
-    match = _split_match(path.name)
+    match = _SPLIT.search(path.name)
     name = without_packing(path.name)
     name = name[: match.start()] if match else name.partition(".")[0]
     above = [folder.name for folder in path.resolve().parents]
@@ -310,14 +307,6 @@ def _ending(path: Path) -> str:
     return "" if ending and _SPLIT.fullmatch(ending[1:]) else ending
 
 
-def _known(path: Path) -> bool:
-    try:
-        formats.format_of(path)
-    except DataError:
-        return False
-    return True
-
-
 def _is_data(path: Path) -> bool:
     """Returns whether a file or folder is read as a whole by a reader.
 
@@ -325,8 +314,8 @@ def _is_data(path: Path) -> bool:
     """
     if path.is_dir() and (path / "dataset_dict.json").exists():
         return False
-    if path.is_file() and (_known(path) or _language(path)):
-        return _known(path)
+    if path.is_file() and ((known := usual_format_of(path)) or _language(path)):
+        return bool(known)
     try:
         return any(one.format and one.score >= _LIKELY for one in rank_formats(Head(path)))
     except DataError:
@@ -387,6 +376,25 @@ _UNPACKED = "_unpacked"
 _ZIPPED_DOCUMENTS = frozenset(".docx .pptx .odt .ods .odp .epub .jar .npz .pt .pth .apk".split())
 
 
+def single_archive(path: Path) -> Path:
+    """Returns the archive of a folder that holds nothing else but what came out of it; otherwise
+    the path.
+    """
+    if not path.is_dir():
+        return path
+    names = [one for one in visible(path) if not _NO_DATA.fullmatch(one.name)]
+    held = [one for one in names if not one.name.endswith(_UNPACKED)]
+    return held[0] if len(held) == 1 and held[0].is_file() and _archive(held[0]) else path
+
+
+def _archive(path: Path) -> str:
+    """Returns "zip" or "tar"; "" for other files."""
+    start = _start(path)
+    if start.startswith(b"PK\x03\x04"):
+        return "" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
+    return "tar" if start[_TAR_MARK] == b"ustar" else ""
+
+
 def unpacked(path: Path) -> tuple[Path, list[str]]:
     """Unpacks a zip or tar archive beside it; returns its file or folder, and what was done.
 
@@ -395,11 +403,9 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
     Raises:
       DataError: the archive is damaged or unsafe, or cannot be unpacked there.
     """
-    if not path.is_file() or path.suffix.lower() in (".xlsx", ".xlsm"):
-        return path, []
-    start = _start(path)
-    is_zip, is_tar = start.startswith(b"PK\x03\x04"), start[_TAR_MARK] == b"ustar"
-    if not is_zip and not is_tar:
+    path = single_archive(path)
+    kind = _archive(path) if path.is_file() else ""
+    if not kind:
         return path, []
     if path.suffix.lower() in _ZIPPED_DOCUMENTS:
         raise DataError(
@@ -414,7 +420,7 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
     else:
         try:
             with staged_folder(folder) as temporary:
-                unpack_into(path, temporary, is_zip=is_zip)
+                unpack_into(path, temporary, is_zip=kind == "zip")
         except (*DAMAGED_ARCHIVE, OSError) as error:
             raise DataError(
                 f"{path} cannot be unpacked to {folder}: {error}. Unpack it by hand, and give the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,22 +14,9 @@ from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.data.vocabulary_builder import Sample, VocabularyBuilder
+from t2t_torch.declaration import schema
 from t2t_torch.declaration.rows import MissingColumnError, RowFiles, SampleMaker
-from t2t_torch.declaration.schema import (
-    KINDS,
-    LARGEST,
-    MIXTURES,
-    USUAL_COLUMNS,
-    Column,
-    Declaration,
-    FieldType,
-    ProblemKind,
-    check_names,
-    content_of,
-    mistake,
-    nearest,
-)
+from t2t_torch.declaration.schema import Declaration, FieldType, ProblemKind, mistake, nearest
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features.image_augmentation import parse
 from t2t_torch.files import read_text, replace_if_other, without_packing
@@ -38,7 +26,7 @@ from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.problem_types.task_mixture import TaskMixtureProblem
 from t2t_torch.readers.detection import fitting_format
-from t2t_torch.readers.formats import FORMATS, format_of
+from t2t_torch.readers.formats import FORMATS, format_of, usual_format_of
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.near_duplicates import NearDuplicates
 from t2t_torch.text.subword import SmallVocabularyError
@@ -63,12 +51,12 @@ def attributes_of(
     Raises:
       RegistryError: the declaration has keys unknown to its kind, or lacks required ones.
     """
+    _check_keys(declaration, path, kind, family)
     _refuse_others(declaration, path, kind, family)
     columns = _columns(declaration, path, kind)
     attributes = {
         **_settings(declaration, path, kind),
-        **_vocabulary(declaration),
-        **_beside(declaration),
+        **{name: value for name, value in _attributes(declaration).items() if value},
         "column_names": _column_names(columns),
         "column_forms": {
             field: {"column": list(one.column), "join": one.join, "split": one.split}
@@ -78,12 +66,12 @@ def attributes_of(
     }
     if FieldType.NUMBERS in kind.fields.values():
         attributes.setdefault("target_size", len(columns["targets"].column))
-    if declaration.metrics is not None:
-        attributes["metrics"] = _metrics(declaration, path, family)
+    if (metrics := declaration.metrics) is not None:
+        attributes["metrics"] = metrics
+        if isinstance(metrics, Mapping):  # targets without one keep their defaults
+            attributes["metrics"] = {**_usual_metrics(family), **metrics}
     if declaration.loss is not None:
-        if isinstance(declaration.loss, Mapping):  # targets without one keep their defaults
-            _check_targets("loss", declaration.loss, declaration, path, family)
-        attributes["loss"] = declaration.loss or ""
+        attributes["loss"] = declaration.loss
     if declaration.labels:
         attributes["class_labels"] = declaration.labels
     elif declaration.features.soft_labels:
@@ -101,7 +89,36 @@ def attributes_of(
     return {**attributes, **suggested(declaration, family)}
 
 
-def _column_names(columns: Mapping[str, Column]) -> dict[str, str]:
+def _usual_metrics(family: type[Problem]) -> Mapping[str, tuple[str, ...]]:
+    """Returns the problem type's metrics by target."""
+    usual = family.metrics
+    return usual if isinstance(usual, Mapping) else {"targets": usual}
+
+
+def _check_keys(
+    declaration: Declaration, path: Path, kind: ProblemKind, family: type[Problem]
+) -> None:
+    """Raises RegistryError for a key of a part of the declaration that its kind does not have."""
+    features = {key for key, attribute in _ATTRIBUTES.items() if hasattr(family, attribute)}
+    if FieldType.WORDS not in kind.fields.values():
+        features.discard("gazetteer")  # only for given words
+    texts = family.text_fields if issubclass(family, TextProblem) else ()
+    targets = _usual_metrics(family)
+    for part, what, said, known in (
+        ("features", "feature", dict.fromkeys(declaration.features.model_fields_set), features),
+        ("vocabularies", "text", declaration.vocabularies, texts),
+        ("fields", "field", declaration.fields, kind.fields),
+        ("settings", "setting", declaration.settings, kind.settings),
+        ("metrics", "target", declaration.metrics, targets),
+        ("loss", "target", declaration.loss, targets),
+    ):
+        for key in said if isinstance(said, Mapping) else ():
+            if key not in known:
+                hint = f"kind {declaration.kind!r} has no such {what}.{nearest(key, known)}"
+                raise mistake(path, f"{part}.{key}", hint)
+
+
+def _column_names(columns: Mapping[str, schema.Column]) -> dict[str, str]:
     """Returns the names of the columns by field, without numbers and equal names."""
     names = {field: " + ".join(column.column) for field, column in columns.items()}
     return {
@@ -115,34 +132,6 @@ def declared_settings(said: Mapping[str, Any], family: type[Problem]) -> dict[st
     """Returns the class attributes that identify data of different declarations."""
     declared = {f"declared_{key}": said[key] for key in _IN_THE_DATA if said.get(key)}
     return {**declared, "optional_setting_names": (*family.optional_setting_names, *declared)}
-
-
-def _metrics(
-    declaration: Declaration, path: Path, family: type[Problem]
-) -> tuple[str, ...] | Mapping[str, tuple[str, ...]]:
-    """Returns the declared metrics, and the problem type's defaults for other targets."""
-    said, of_target = declaration.metrics, _usual_metrics(family)
-    if not isinstance(said, Mapping):
-        return tuple(said or ())
-    _check_targets("metrics", said, declaration, path, family)
-    return {**of_target, **said}
-
-
-def _check_targets(
-    key: str, said: Mapping[str, Any], declaration: Declaration, path: Path, family: type[Problem]
-) -> None:
-    """Raises RegistryError for a target that the kind does not have."""
-    targets = _usual_metrics(family)
-    for target in said:
-        if target not in targets:
-            what = f"kind {declaration.kind!r} has no such target.{nearest(target, targets)}"
-            raise mistake(path, f"{key}.{target}", what)
-
-
-def _usual_metrics(family: type[Problem]) -> Mapping[str, tuple[str, ...]]:
-    """Returns the problem type's metrics by target."""
-    usual = family.metrics
-    return usual if isinstance(usual, Mapping) else {"targets": usual}
 
 
 _SMALL_PIXELS = 48  # longest side of pictures whose first convolution keeps their size
@@ -200,9 +189,6 @@ def _are_speeds(value: Any) -> bool:
 def _settings(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
-        if name not in kind.settings:
-            what = f"kind {declaration.kind!r} has no such setting.{nearest(name, kind.settings)}"
-            raise mistake(path, f"settings.{name}", what)
         lowest = 0 if name in _FROM_0 else 1
         if name == "oov_token":
             good, expected = isinstance(value, str) and bool(value), "a word"
@@ -216,8 +202,8 @@ def _settings(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[s
             good, expected = _are_speeds(value), "a list of factors from 0.8 to 1.25"
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
-            good = whole and lowest <= value <= LARGEST
-            expected = f"a whole number from {lowest} to {LARGEST:,}"
+            good = whole and lowest <= value <= schema.LARGEST
+            expected = f"a whole number from {lowest} to {schema.LARGEST:,}"
         if not good:
             raise mistake(path, f"settings.{name}", f"{expected} was expected, not {value!r}.")
     settings = dict(declaration.settings)
@@ -226,15 +212,19 @@ def _settings(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[s
     return settings
 
 
-def _vocabulary(declaration: Declaration) -> dict[str, Any]:
-    said = declaration.vocab_type
-    attributes = {
-        "vocab_type": None if said is None else VocabType(said),
+def _attributes(declaration: Declaration) -> dict[str, Any]:
+    """Returns the class attributes of vocabularies and additional features."""
+    said, beside = declaration.vocab_type, declaration.features
+    return {
+        "vocab_type": said and VocabType(said),
         "approx_vocab_size": declaration.vocab_size,
         "use_vocab_from_other_problem": declaration.use_vocab_from_other_problem,
-        "vocabularies": dict(declaration.vocabularies) or None,
+        "vocabularies": dict(declaration.vocabularies),
+        **{attribute: getattr(beside, key) for key, attribute in _ATTRIBUTES.items()},
+        "gazetteer": beside.gazetteer is not None,
+        "dense_size": beside.dense.size if beside.dense else 0,
+        "row_weight": beside.weight is not None,
     }
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _check_vocabularies(declaration: Declaration, path: Path, family: type[Problem]) -> None:
@@ -243,10 +233,6 @@ def _check_vocabularies(declaration: Declaration, path: Path, family: type[Probl
     if not given:
         return
     fields = family.text_fields if issubclass(family, TextProblem) else ()
-    for field in given:
-        if field not in fields:
-            what = f"kind {declaration.kind!r} has no such text.{nearest(field, fields)}"
-            raise mistake(path, f"{key}.{field}", what)
     if missing := [field for field in fields if field not in given]:
         raise mistake(path, key, f"names no file for {', '.join(missing)}; each text needs one.")
     if len(set(given.values())) > 1 and not issubclass(family, Text2TextProblem):
@@ -258,17 +244,6 @@ def _check_vocabularies(declaration: Declaration, path: Path, family: type[Probl
     others = ("vocab_type", "vocab_size", "use_vocab_from_other_problem")
     if both := [name for name in others if getattr(declaration, name) is not None]:
         raise mistake(path, both[0], f'"{key}" names the files. Give one of them.')
-
-
-def _beside(declaration: Declaration) -> dict[str, Any]:
-    beside = declaration.features
-    attributes = {attribute: getattr(beside, key) for key, attribute in _ATTRIBUTES.items()}
-    attributes |= {
-        "gazetteer": beside.gazetteer is not None,
-        "dense_size": beside.dense.size if beside.dense else 0,
-        "row_weight": beside.weight is not None,
-    }
-    return {name: value for name, value in attributes.items() if value}
 
 
 _ATTRIBUTES = {
@@ -284,8 +259,8 @@ _ATTRIBUTES = {
 
 
 _OF_MIXTURES = {
-    "problems": MIXTURES,
-    "schedule": MIXTURES,
+    "problems": schema.MIXTURES,
+    "schedule": schema.MIXTURES,
     "models": ("multi",),
     "max_input_length": ("taskmixture",),
 }
@@ -303,12 +278,6 @@ def _refuse_others(
         if getattr(declaration, key):
             listed = " and ".join(map(repr, kinds))
             raise mistake(path, key, f"is for kind {listed}, not for {name!r}.")
-    known = [key for key, attribute in _ATTRIBUTES.items() if hasattr(family, attribute)]
-    if FieldType.WORDS not in kind.fields.values():
-        known = [key for key in known if key != "gazetteer"]  # only for given words
-    for key in declaration.features.model_fields_set - set(known):
-        what = f"kind {name!r} has no such feature.{nearest(key, known)}"
-        raise mistake(path, f"features.{key}", what)
     if not issubclass(family, TextProblem):
         for key in ("vocab_type", "vocab_size", "use_vocab_from_other_problem"):
             if getattr(declaration, key) is not None:
@@ -326,16 +295,12 @@ def _refuse_others(
             raise mistake(path, key, "names one of them twice.")
 
 
-def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, Column]:
+def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, schema.Column]:
     """Returns the column of each field: declared, the format's default, or of the same name."""
-    for field in declaration.fields:
-        if field not in kind.fields:
-            what = f"kind {declaration.kind!r} has no such field.{nearest(field, kind.fields)}"
-            raise mistake(path, f"fields.{field}", what)
     columns = dict(declaration.fields)
     assert declaration.files is not None
     train = declaration.files.train
-    usual: Mapping[str, str] = USUAL_COLUMNS.get(
+    usual: Mapping[str, str] = schema.USUAL_COLUMNS.get(
         (usual_format(declaration, path), declaration.kind), {}
     )
     parallel = {name: name for name in train.parallel}
@@ -345,7 +310,7 @@ def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[st
         if field in usual or field in parallel or not declaration.fields:
             if field in kind.optional and field not in {**usual, **parallel}:
                 continue
-            columns[field] = Column(column=(usual.get(field, field),))
+            columns[field] = schema.Column(column=(usual.get(field, field),))
         elif field not in kind.optional:
             what = f'kind {declaration.kind!r} needs it: "fields": {{"{field}": COLUMN}}.'
             raise mistake(path, "fields", f"{field!r} is missing; {what}")
@@ -365,10 +330,8 @@ def usual_format(declaration: Declaration, path: Path) -> str:
     train = declaration.files.train
     if train.parallel:
         return "parallel"
-    try:
-        return format_of(Path(train.paths[0]))
-    except DataError:
-        return "bio" if declaration.kind == "intentslot" else ""  # a folder has no extension
+    # A folder has no extension.
+    return usual_format_of(Path(train.paths[0])) or "bio" * (declaration.kind == "intentslot")
 
 
 def format_like(
@@ -409,31 +372,6 @@ def _extension(path: Path) -> str:
     return Path(without_packing(path.name)).suffix.lower()
 
 
-class DeclaredVocabularyBuilder(VocabularyBuilder):
-    """Wraps a vocabulary builder.
-
-    Args:
-      learner: the wrapped builder.
-      path: path of the declaration.
-    """
-
-    def __init__(self, learner: VocabularyBuilder, path: Path) -> None:
-        super().__init__(learner.file)
-        self._learner, self.is_optional = learner, learner.is_optional
-        self._path = path
-
-    def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
-        """Yields all samples.
-
-        Raises:
-          RegistryError: "vocab_size" is too small; names file and line.
-        """
-        try:
-            yield from self._learner.learn(samples, path)
-        except SmallVocabularyError as error:
-            raise mistake(self._path, "vocab_size", error.why) from None
-
-
 _BESIDE = ("gazetteer", "dense", "weight")
 """Fields whose columns are in "features"."""
 _VARYING = ("jsonl", "json")
@@ -459,22 +397,10 @@ class FromJson(Problem):
         return _made_again, made_from, self.__dict__
 
 
-class DeclaredMixture(FromJson, MixtureProblem):
-    """A declared mixture."""
-
-
-class DeclaredTaskMixture(FromJson, TaskMixtureProblem):
-    """A declared language model of several tasks."""
-
-
-class DeclaredMultiProblem(FromJson, MultiProblem):
-    """Declared problems of different types, trained together."""
-
-
 _MIXTURES: Mapping[str, type[Problem]] = {
-    "mixture": DeclaredMixture,
-    "taskmixture": DeclaredTaskMixture,
-    "multi": DeclaredMultiProblem,
+    "mixture": MixtureProblem,
+    "taskmixture": TaskMixtureProblem,
+    "multi": MultiProblem,
 }
 
 
@@ -491,9 +417,18 @@ class DeclaredProblem(FromJson):
         """Returns the files of the declaration."""
         return self._rows(tmp_dir).raw_files()
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """Returns the problem type's builders, with errors that name the declaration's keys."""
-        return [DeclaredVocabularyBuilder(one, self.declared_in) for one in super().learners()]
+    def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
+        """Builds the vocabularies that are not in `data_dir` yet.
+
+        Raises:
+          RegistryError: "vocab_size" is too small; names file and line.
+        """
+        try:
+            super().build_vocab(data_dir, tmp_dir)
+        except SmallVocabularyError as error:
+            if self.declaration.use_vocab_from_other_problem:
+                raise
+            raise mistake(self.declared_in, "vocab_size", error.why) from None
 
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the files exist and have the declared columns.
@@ -522,7 +457,7 @@ class DeclaredProblem(FromJson):
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # Bad rows of the training files were already reported for the training split.
         bad = BadRecords("skip") if split in held_out else self.bad_records
-        places = _Places() if getattr(self, "max_queries", 0) else None
+        queries: dict[str, tuple[int, Iterator[int]]] = {}  # numbers, and those of documents
         count = elsewhere = 0
         rows, maker = self._rows(tmp_dir), self.sample_maker
         every = functools.partial(rows.records, Split.TRAIN, BadRecords("skip"))
@@ -544,8 +479,11 @@ class DeclaredProblem(FromJson):
                 logging.error("%s: no sample could be made of this row.", record.place)
                 raise
             count += 1
-            if places is not None:
-                sample["place"] = places.next(sample["query"])
+            if getattr(self, "max_queries", 0):
+                number, documents = queries.setdefault(
+                    sample["query"], (len(queries), itertools.count())
+                )
+                sample["place"] = [number, next(documents)]
             yield sample
         if not count:
             raise self._nothing(split, files.of(split).part, elsewhere)
@@ -624,29 +562,13 @@ class DeclaredProblem(FromJson):
         return DataError(f"{place} in its files{why}. Correct the files, or name others.")
 
 
-class _Places:
-    """Numbers queries, and the documents of each, in row order."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._documents: list[int] = []
-
-    def next(self, query: str) -> list[int]:
-        """Returns the numbers of a query and of its next document, both from 0."""
-        number = self._numbers.setdefault(query, len(self._documents))
-        if number == len(self._documents):
-            self._documents.append(0)
-        self._documents[number] += 1
-        return [number, self._documents[number] - 1]
-
-
 def problem_class(path: Path) -> type[Problem]:
     """Returns the class of the problem declared in a file.
 
     Raises:
       RegistryError: the declaration is invalid; names the file, the line and the key.
     """
-    return _checked_class(content_of(path), path)
+    return _checked_class(schema.content_of(path), path)
 
 
 def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
@@ -664,7 +586,7 @@ def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
 
 def _checked_class(content: Mapping[str, Any], path: Path) -> type[Problem]:
     made = _class_of(json.dumps(content), path)
-    check_names(made.declaration, path)
+    schema.check_names(made.declaration, path)
     return made
 
 
@@ -735,8 +657,10 @@ def _made_again(path: str, content: str, reverse: bool, copy: bool) -> Problem:
 def _class_of(content: str, path: Path) -> type[FromJson]:
     said = json.loads(content)
     declaration = Declaration.parse(said, path)
+    origin = {"Source": declaration.source, "Licence": declaration.licence}
+    about = [declaration.description, *(f"{key}: {of}" for key, of in origin.items() if of)]
     common = {
-        "__doc__": _docstring(declaration) or f"Declared in {path}.",
+        "__doc__": "\n".join(filter(None, about)) or f"Declared in {path}.",
         "__module__": __name__,
         "name": declaration.problem,
         "declaration": declaration,
@@ -744,28 +668,18 @@ def _class_of(content: str, path: Path) -> type[FromJson]:
         "said": content,
     }
     name = f"Declared_{declaration.problem}"
-    if declaration.kind in MIXTURES:
+    if declaration.kind in schema.MIXTURES:
         base = _MIXTURES[declaration.kind]
         attributes = {**common, **_mixture(declaration, path, base)}
-        return cast("type[FromJson]", type(name, (base,), attributes))
-    if declaration.kind not in KINDS:
-        what = (
-            f"there is no kind {declaration.kind!r}."
-            f"{nearest(declaration.kind, (*KINDS, *MIXTURES))}"
-        )
-        raise mistake(path, "kind", what)
-    kind = KINDS[declaration.kind]
+        return cast("type[FromJson]", type(name, (FromJson, base), attributes))
+    if declaration.kind not in schema.KINDS:
+        known = nearest(declaration.kind, (*schema.KINDS, *schema.MIXTURES))
+        raise mistake(path, "kind", f"there is no kind {declaration.kind!r}.{known}")
+    kind = schema.KINDS[declaration.kind]
     family = kind.family_class()
     attributes = {**common, **attributes_of(declaration, path, kind, family)}
     attributes |= declared_settings(said, family)
     return cast("type[FromJson]", type(name, (DeclaredProblem, family), attributes))
-
-
-def _docstring(declaration: Declaration) -> str:
-    """Returns the description shown to users."""
-    fields = {"Source": declaration.source, "Licence": declaration.licence}
-    lines = [declaration.description, *(f"{key}: {said}" for key, said in fields.items() if said)]
-    return "\n".join(line for line in lines if line)
 
 
 def _mixture(declaration: Declaration, path: Path, base: type[Problem]) -> dict[str, Any]:

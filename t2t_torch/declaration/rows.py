@@ -16,18 +16,12 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from t2t_torch.declaration.schema import (
-    Column,
-    Declaration,
-    FieldType,
-    ProblemKind,
-    Rows,
-    mistake,
-    nearest,
-)
+from t2t_torch.declaration import schema
+from t2t_torch.declaration.schema import Column, Declaration, FieldType, mistake, nearest
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.readers.conll import FILES as BIO_FILES
+from t2t_torch.readers.conll import file_of
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import labels_of
 from t2t_torch.readers.text_file import BadRecords, Record, split_at_blanks
@@ -93,17 +87,15 @@ class RowFiles:
             for path in paths:
                 first = seen.setdefault(path.resolve(), split)
                 if first is not split:
-                    raise self._in_two(path, first, split)
-
-    def _in_two(self, path: Path, first: Split, second: Split) -> Exception:
-        one, other = first.name.lower(), second.name.lower()
-        return mistake(
-            self._path,
-            f"files.{other}",
-            f"{path} is read for {one!r} too, so what is learnt would be measured on itself. Name "
-            f'the files of each one by one ("{one}": ["a.csv", "b.csv"]) or by a pattern that does '
-            f'not fit the other\'s, or hold out a part of the training rows: "{other}": 0.05.',
-        )
+                    one, other = first.name.lower(), split.name.lower()
+                    raise mistake(
+                        self._path,
+                        f"files.{other}",
+                        f"{path} is read for {one!r} too, so what is learnt would be measured on "
+                        f'itself. Name the files of each one by one ("{one}": ["a.csv", "b.csv"]) '
+                        "or by a pattern that does not fit the other's, or hold out a part of the "
+                        f'training rows: "{other}": 0.05.',
+                    )
 
     def raw_files(self) -> list[Path]:
         """Returns all plain files, including those in declared folders, and image labels."""
@@ -139,7 +131,7 @@ class RowFiles:
             format_name = self._format(path)
             yield format_name, self._open(path, format_name, options, bad)
 
-    def _rows(self, split: Split) -> Rows:
+    def _rows(self, split: Split) -> schema.Rows:
         """Returns the source of a split's rows; for a held-out split, train's."""
         rows = self._files.of(split)
         return self._files.train if rows.is_held_out else rows
@@ -173,7 +165,7 @@ class RowFiles:
     def _format(self, path: Path) -> str:
         if self._declaration.format is not None:
             return self._declaration.format
-        if path.is_dir() and _bio_file(path, "seq.in") is not None:
+        if path.is_dir() and file_of(path, BIO_FILES["words"]):
             return "bio"
         try:
             return format_of(path)
@@ -207,7 +199,7 @@ class RowFiles:
         if format_name == "bio":
             folder = path if path.is_dir() else path.parent
             names = options.get("files", BIO_FILES).values()
-            held = (_bio_file(folder, name) for name in names)
+            held = (file_of(folder, name) for name in names)
             return [one for one in held if one is not None]
         if format_name == "idx":
             with contextlib.suppress(DataError):  # reported when they are read
@@ -215,10 +207,6 @@ class RowFiles:
         if path.is_dir():
             return sorted(one for one in path.rglob("*") if one.is_file())
         return [path]
-
-
-def _bio_file(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
@@ -571,7 +559,7 @@ class SampleMaker:
     def __init__(
         self,
         declaration: Declaration,
-        kind: ProblemKind,
+        kind: schema.ProblemKind,
         columns: Mapping[str, Column],
         sizes: Mapping[str, int],
     ) -> None:
@@ -683,12 +671,7 @@ class SampleMaker:
 
     def _check(self, field: str, value: FieldType, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value contradicts the declaration or the other fields."""
-        if self._labels and value in (
-            FieldType.LABEL,
-            FieldType.LABELS,
-            FieldType.TAGS,
-            FieldType.PROBABILITIES,
-        ):
+        if self._labels and value in _LABELS:
             held = made[field] if isinstance(made[field], list | dict) else [made[field]]
             unknown = next((label for label in held if label not in self._labels), None)
             if unknown is not None:

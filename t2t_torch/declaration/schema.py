@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import importlib
+import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -63,7 +63,10 @@ class Column(_Part):
         if names is None:
             return value
         names = names if isinstance(names, list | tuple) else [names]
-        if not names or not all(_is_column(name) for name in names):
+        if not names or any(
+            isinstance(name, bool) or not isinstance(name, int | str) or name == ""
+            for name in names
+        ):
             raise ValueError(
                 "expected a column's name or number, a list of them, or "
                 '{"column": ..., "split": ...}'
@@ -342,10 +345,6 @@ def _keys(location: tuple[int | str, ...]) -> list[str]:
     return list((Dense if location[-1] == "dense" else Column).model_fields)
 
 
-def _is_column(name: object) -> bool:
-    return isinstance(name, int | str) and not isinstance(name, bool) and name != ""
-
-
 MIXTURES = ("mixture", "taskmixture", "multi")
 """The kinds that refer to other problems and have no files of their own."""
 
@@ -392,8 +391,7 @@ class ProblemKind:
 
     def family_class(self) -> type[Problem]:
         """Imports the problem type."""
-        module, _, name = self.family.partition(":")
-        return cast("type[Problem]", getattr(importlib.import_module(module), name))
+        return cast("type[Problem]", pkgutil.resolve_name(self.family))
 
 
 _WORD = (*_VOCABULARY, "gazetteer_width")
@@ -519,10 +517,6 @@ USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
 fields' names."""
 
 
-_KINDS = {"model": "model", "hparams_set": "hparams"}
-"""By key, the kind of its name in the registry."""
-
-
 def check_names(declaration: Declaration, path: Path) -> None:
     """Checks that all names exist; imports the user's files for names that none declares.
 
@@ -533,18 +527,16 @@ def check_names(declaration: Declaration, path: Path) -> None:
     Raises:
       RegistryError: a name is unknown, or a mixture contains itself.
     """
-    for key, kind in _KINDS.items():
-        name, known = getattr(declaration, key), registry.list_names(kind)
-        if name and name not in known:
-            raise mistake(path, key, f"there is no {key} {name!r}.{nearest(name, known)}")
-    for name in _metrics(declaration):
-        known = registry.list_names("metric")
-        if name not in known:
-            raise mistake(path, "metrics", f"there is no metric {name!r}.{nearest(name, known)}")
-    for name in _losses(declaration):
-        known = registry.list_names("loss")
-        if name not in known:
-            raise mistake(path, "loss", f"there is no loss {name!r}.{nearest(name, known)}")
+    for key, kind, said in (
+        ("model", "model", declaration.model or ()),
+        ("hparams_set", "hparams", declaration.hparams_set or ()),
+        ("metrics", "metric", declaration.metrics),
+        ("loss", "loss", declaration.loss),
+    ):
+        known = registry.list_names(kind)
+        for name in _names_in(said):
+            if name not in known:
+                raise mistake(path, key, f"there is no {kind} {name!r}.{nearest(name, known)}")
     other = declaration.use_vocab_from_other_problem
     if other is not None:
         if _base_name(other, "use_vocab_from_other_problem", path) == declaration.problem:
@@ -555,16 +547,10 @@ def check_names(declaration: Declaration, path: Path) -> None:
         _check_problem(name, "problems", path)
 
 
-def _metrics(declaration: Declaration) -> list[str]:
-    said = declaration.metrics or ()
-    return [*said] if isinstance(said, tuple) else [name for of in said.values() for name in of]
-
-
-def _losses(declaration: Declaration) -> list[str]:
-    said = declaration.loss
-    if said is None:
-        return []
-    return [said] if isinstance(said, str) else [*said.values()]
+def _names_in(said: Any) -> list[str]:
+    """Returns the names of a value: one, several, or those of each target."""
+    held = said.values() if isinstance(said, Mapping) else said or ()
+    return [said] if isinstance(said, str) else [name for one in held for name in _names_in(one)]
 
 
 def _base_name(name: str, key: str, path: Path) -> str:

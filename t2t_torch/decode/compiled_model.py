@@ -195,7 +195,8 @@ class CompiledModel:
         """Returns the state before the first step; see `T2TModel.encode`."""
         if not self._fixed:
             return Begun(self._model.encode(batch))
-        wide = {name: _widened(ids) for name, ids in batch.items()}
+        # Inputs are padded to one of a few lengths.
+        wide = {n: F.pad(ids, (0, -ids.size(1) % _WIDTH), value=PAD) for n, ids in batch.items()}
         (ids,) = wide.values()
         return FixedRows(self._model.encode(wide), len(ids), ids.device)
 
@@ -225,8 +226,3 @@ class CompiledModel:
                 f"{reason}. Leave it out: the plain step finds the same."
             ) from error
         return result
-
-
-def _widened(ids: Tensor) -> Tensor:
-    """Pads ids to one of a few lengths.  [B, S] -> [B, S']."""
-    return F.pad(ids, (0, -ids.size(1) % _WIDTH), value=PAD)

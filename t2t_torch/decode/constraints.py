@@ -373,6 +373,7 @@ def _forbid_where(scores: Tensor, ids: Tensor, forbidden: Tensor) -> None:
 _LEAST = 1e-30  # minimum attention, which keeps the logarithm finite
 
 
+@dataclasses.dataclass
 class Coverage:
     """Sums the attention of hypotheses and returns the coverage penalty of their scores.
 
@@ -381,14 +382,13 @@ class Coverage:
     Wu et al. 2016, "Google's Neural Machine Translation System", arXiv:1609.08144, section 7,
     equation 14.
 
-    Args:
+    Attributes:
       beta: weight of the penalty; Wu et al. report 0.2 as best.
     """
 
-    def __init__(self, beta: float) -> None:
-        self.beta = beta
-        self._sums: Tensor | None = None  # [R, S]
-        self._mask: Tensor | None = None  # [R, S]
+    beta: float
+    _sums: Tensor | None = None  # [R, S]
+    _mask: Tensor | None = None  # [R, S]
 
     def begin(self, state: Any) -> Any:
         """Returns a state whose steps return their attention.
@@ -439,6 +439,7 @@ class DiversityPenalty(NamedTuple):
     ids: Tensor
 
 
+@dataclasses.dataclass
 class Diversity:
     """A beam of K hypotheses divided into G beams of K / G, each a row of the search.
 
@@ -452,16 +453,15 @@ class Diversity:
     Vijayakumar et al. 2018, "Diverse Beam Search for Improved Description of Complex Scenes", AAAI,
     arXiv:1610.02424: with the Hamming distance.
 
-    Args:
+    Attributes:
       groups: G, a divisor of K.
       strength: penalty for each such hypothesis (nats).
     """
 
-    def __init__(self, groups: int, strength: float) -> None:
-        self.groups = groups
-        self.strength = strength
-        self._before: Tensor | None = None  # [R * G, K / G] accumulated penalties
-        self._added: Tensor | None = None  # [R * G, K / G] penalties of the last step
+    groups: int
+    strength: float
+    _before: Tensor | None = None  # [R * G, K / G] accumulated penalties
+    _added: Tensor | None = None  # [R * G, K / G] penalties of the last step
 
     def divided(self, beam: Beam) -> Beam:
         """Returns a beam of B rows as one of B * G."""
@@ -605,28 +605,21 @@ def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.strip() for one in texts))
 
 
+@dataclasses.dataclass(frozen=True)
 class RequestMaker:
     """Creates requests from inputs with constraints on their outputs.
 
-    Args:
+    Attributes:
       feature: feature of the outputs.
       hparams: search settings.
-      cut: splits a text into words like the problem's targets; None: texts are used unchanged.
+      cut: splits a text into words like the problem's targets.
       goes_on: name of the text that a language model continues; None if there are inputs.
     """
 
-    def __init__(
-        self,
-        feature: Text,
-        hparams: SearchHParams,
-        *,
-        cut: Callable[[str], str] | None = None,
-        goes_on: str | None = None,
-    ) -> None:
-        self._feature = feature
-        self._hparams = hparams
-        self._cut = cut or str
-        self._goes_on = goes_on
+    feature: Text
+    hparams: SearchHParams
+    cut: Callable[[str], str]
+    goes_on: str | None
 
     def request(self, ids: Sequence[int], given: GenerationConstraints) -> DecodeRequest:
         """Returns the ids of an input with the constraints on its output.
@@ -639,10 +632,10 @@ class RequestMaker:
           DataError: a text has no ids in the vocabulary, a required phrase is forbidden or too
             long, or this search method does not support the constraints.
         """
-        if given.prefix and self._goes_on is not None:
+        if given.prefix and self.goes_on is not None:
             raise DataError(
                 f"{PREFIX!r} is {given.prefix!r}, but a language model's input is itself how its "
-                f"output begins. Put it at the end of {self._goes_on!r}."
+                f"output begins. Put it at the end of {self.goes_on!r}."
             )
         constraints = {text: self._phrase(text) for text in given.constraints}
         forbidden = {text: self._phrase(text) for text in given.forbidden}
@@ -658,14 +651,14 @@ class RequestMaker:
         return request
 
     def _check(self, request: DecodeRequest) -> None:
-        hparams = self._hparams
+        hparams = self.hparams
         if request.constraints and (hparams.draws or hparams.beam_size == 1):
             setting = "sampling_method=random" if hparams.draws else "beam_size=1"
             raise DataError(
                 f"{CONSTRAINTS!r} needs a beam of hypotheses to find where they stand, but here is "
                 f"{setting}. Expected a beam_size of at least 2, better more than they have tokens."
             )
-        has_inputs = self._goes_on is None
+        has_inputs = self.goes_on is None
         longest = [max(map(len, phrase)) for phrase in request.constraints]
         needed = len(request.prefix) + sum(longest) + 1
         limit = hparams.limit(len(request), has_inputs=has_inputs)
@@ -679,14 +672,14 @@ class RequestMaker:
     def _phrase(self, text: str) -> Phrase:
         """Returns the ids of a word or phrase, after other words and at the beginning of a text."""
         first = self._ids(text)
-        words = self._cut(text).split()
-        after = self._feature.encoder.encode_words([words[0], *words])[1:]
+        words = self.cut(text).split()
+        after = self.feature.encoder.encode_words([words[0], *words])[1:]
         inside = tuple(itertools.chain.from_iterable(after))
         return Phrase(inside, () if inside == first else first)
 
     def _ids(self, text: str) -> tuple[int, ...]:
         """Returns the ids of a text, without the end symbol."""
-        text, feature = self._cut(text), self._feature
+        text, feature = self.cut(text), self.feature
         (ids,) = feature.encode_batch([text])
         ids = [identity for identity in ids if identity != EOS]
         unknown = feature.encoder.unknown_ids.intersection(ids)

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.data.shards import Ragged, Shards, value_dtype
+from t2t_torch.data.shards import Ragged, Shards
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode import label_predictor, outputs
-from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.hparam import OF_TREES, READ_BY_SCORES, DecodeHParams, SearchHParams
 from t2t_torch.decode.loading import load
-from t2t_torch.decode.predictor import Predictor, batches_by_length
+from t2t_torch.decode.predictor import Predictor, batches_by_length, padded_rows
 from t2t_torch.decode.tree_predictor import AnnotatedSentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.feature import (
@@ -33,6 +35,7 @@ from t2t_torch.features.feature import (
     select_texts,
 )
 from t2t_torch.files import check_target, open_target, read_lines, write_text
+from t2t_torch.modality import Modality
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
@@ -77,15 +80,8 @@ def evaluate_ensemble(
       prepare: called with the task before the evaluation.
     """
     predictor = load(runs, checkpoint, problem=problem, device=device)
-    requested, model = predictor.problem, predictor.model
-    directory = run_of(runs[0])
-    names = vocab_files_in(requested, Path(data_dir), directory.path)
-    directory.check_vocabularies(names, data_dir)
-    kind = registry.model(directory.task().model)
-    (chosen,) = model_choices([requested.full_name], kind, model.hparams).values()
-    task = ProblemTask(
-        requested, chosen.model, model.hparams, data_dir=data_dir, vocab_dir=directory.path
-    )
+    model = predictor.model
+    task = _task_of(runs[0], predictor, data_dir)
     if prepare is not None:
         prepare(task)
     evaluator = task.evaluator()
@@ -99,24 +95,82 @@ def evaluate_ensemble(
     return evaluator.result()
 
 
+@torch.inference_mode()
+def losses_of_mixtures(
+    runs: Sequence[str | Path], mixtures: Sequence[Sequence[int]], data_dir: Path, split: Split
+) -> npt.NDArray[np.float64]:
+    """Returns the loss of several ensembles of the same runs, summed over every few rows.
+
+    Each run is computed once.
+
+    Args:
+      runs: run directories.
+      mixtures: the members of each ensemble, as indices of runs; see `Ensemble`.
+      data_dir: directory of the generated data.
+      split: split to evaluate.
+
+    Returns:
+      [len(mixtures), groups of rows].
+
+    Raises:
+      HParamsError: the runs form no ensemble.
+    """
+    predictor = load(runs)
+    model: Any = predictor.model
+    models = list(model.models) if len(runs) > 1 else [model]
+    task, where = _task_of(runs[0], predictor, data_dir), next(models[0].parameters()).device
+    modalities = [Ensemble([models[i] for i in one]).modalities for one in mixtures]
+    losses: list[Any] = []
+    for batch in task.eval_batches(split, rank=0, world_size=1):
+        on_device = task.batches.to_device(batch, where)
+        with autocast(predictor.model.hparams.activation_dtype, where):
+            logits = [model.logits(on_device) for model in models]
+        for name in modalities[0]:
+            targets, weights = on_device[name], models[0].example_weights(name, on_device)
+            for mixture, own in zip(mixtures, modalities, strict=True):
+                mean = own[name].mean([logits[i][name] for i in mixture])
+                losses.append(_summed(own[name], mean, targets, weights))
+    count = len(mixtures)
+    return np.stack([np.concatenate(losses[i::count]) for i in range(count)])
+
+
+def _summed(
+    modality: Modality, logits: Tensor, targets: Tensor, weights: Tensor | None
+) -> npt.NDArray[np.float64]:
+    """Returns the loss of every few rows of a batch."""
+    found = []
+    for start in range(0, len(targets), _ROWS_OF_LOSS):
+        rows = slice(start, start + _ROWS_OF_LOSS)
+        own = None if weights is None else weights[rows]
+        found.append(float(modality.loss(logits[rows], targets[rows], own).sum))
+    return np.array(found)
+
+
+def _task_of(
+    run: str | Path, predictor: Predictor | label_predictor.LabelPredictor, data_dir: Path
+) -> ProblemTask:
+    """Returns the task that forms the batches of a run, whose vocabularies fit the data."""
+    directory, requested, model = run_of(run), predictor.problem, predictor.model
+    names = vocab_files_in(requested, Path(data_dir), directory.path)
+    directory.check_vocabularies(names, data_dir)
+    kind = registry.model(directory.task().model)
+    (chosen,) = model_choices([requested.full_name], kind, model.hparams).values()
+    return ProblemTask(
+        requested, chosen.model, model.hparams, data_dir=data_dir, vocab_dir=directory.path
+    )
+
+
 def run_of(path: str | Path) -> RunDirectory:
     """Returns the run of an ensemble member: a run directory, or a `ckpt-<step>` folder in one."""
     folder = Path(path).resolve()
     return RunDirectory(folder if step_of(folder) is None else folder.parent)
 
 
+_ROWS_OF_LOSS = 16  # whose loss is summed, for the noise of a difference
 _CHUNK = 2048  # rows read at a time, sorted by length, and written in their original order
 _BATCH_TOKENS = 8192
-_READ_OF_TEXTS = tuple(
-    """
-    beam_size alpha sampling_method sampling_temp sampling_keep_top_k top_p typical_p random_seed
-    coverage_penalty num_beam_groups diversity_strength min_length min_length_ratio max_length_ratio
-    no_repeat_ngram_size extra_length extra_length_ratio max_length force_decode_length
-    length_offset length_scale search_rules early_stopping force_eos batch_size batch_tokens
-    activation_dtype max_input_size
-    """.split()
-)
-_READ_OF_TREES = ("valid_trees", "max_open_constituents")
+_OF_SEVERAL = ("return_beams", "num_decodes")
+_READ_OF_TEXTS = (*(n for n in SearchHParams.model_fields if n not in _OF_SEVERAL), *READ_BY_SCORES)
 _READ_OF_LABELS = ("num_labels",)
 
 
@@ -141,15 +195,6 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
             own = map(outputs.search_settings, features.targets.values())
             read |= dict.fromkeys(itertools.chain.from_iterable(own))
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
-
-
-def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
-    """Returns the settings for decoding texts, without those of other targets."""
-    own = set().union(*map(outputs.search_settings, features.targets.values()))
-    others = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
-    given = {name for name, source in hparams.provenance.items() if source != "default"}
-    # Not replaced by their defaults: a setting that is set is one that must be read.
-    return DecodeHParams().replace(**{name: getattr(hparams, name) for name in given - others})
 
 
 class EvaluatedRow(NamedTuple):
@@ -217,7 +262,14 @@ class EvaluatedRows:
         self._predictor = predictor
         self._dtype = activation_dtype or predictor.model.hparams.activation_dtype
         self._hparams = hparams or DecodeHParams()
-        self._search = _of_search(self._hparams, predictor.features)
+        # Without the settings that only other targets read.  Not replaced by their defaults: a
+        # setting that is set is one that must be read.
+        own = map(outputs.search_settings, predictor.features.targets.values())
+        others = {*_READ_OF_LABELS, *OF_TREES}.difference(*own)
+        given = {n for n, source in self._hparams.provenance.items() if source != "default"}
+        self._search = DecodeHParams().replace(
+            **{name: getattr(self._hparams, name) for name in given - others}
+        )
         problem = predictor.problem
         self._parts: list[tuple[Problem, Features, Shards]] = []
         for part in problem.components:
@@ -518,7 +570,11 @@ def label_tables(metrics: Mapping[str, float]) -> tuple[dict[str, LabelTable], d
         row = tables.setdefault(name, {}).setdefault(match["label"], {})
         row[match["column"]] = metrics[match.string]
         names.setdefault(name, []).append(match.string)
-    whole = {name: table for name, table in tables.items() if _is_whole(table)}
+    whole = {
+        name: table
+        for name, table in tables.items()
+        if all(len(row) == len(_COLUMNS) for row in table.values())
+    }
     taken = {one for name in whole for one in names[name]}
     return whole, {name: value for name, value in metrics.items() if name not in taken}
 
@@ -528,7 +584,11 @@ def format_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
     for name, table in tables.items():
         ranked = sorted(table, key=lambda label: -table[label]["support"])
         rows = [
-            [label, *(f"{table[label][c]:.4f}" for c in _COLUMNS[:3]), _count(table[label])]
+            [
+                label,
+                *(f"{table[label][column]:.4f}" for column in _COLUMNS[:3]),
+                f"{round(table[label]['support']):,}",
+            ]
             for label in ranked[:_SHOWN]
         ]
         yield ""
@@ -562,14 +622,6 @@ def confusion(counts: Counter[tuple[str | None, str | None]]) -> dict[str, Any]:
         named[right or _UNKNOWN, predicted or _UNKNOWN] += count
     labels = sorted({label for pair in named for label in pair})
     return {"labels": labels, "counts": [[named[r, f] for f in labels] for r in labels]}
-
-
-def _is_whole(table: LabelTable) -> bool:
-    return all(len(row) == len(_COLUMNS) for row in table.values())
-
-
-def _count(row: Mapping[str, float]) -> str:
-    return f"{round(row['support']):,}"
 
 
 _Row: TypeAlias = Mapping[str, Sequence[Any]]  # ids, by feature
@@ -625,24 +677,18 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
     """
     features = predictor.features
     (target,) = features.targets
-    rows = _rows(predictor, lines, target)
-    lengths = [max(len(row[target]), len(row[predictor.field])) for row in rows]
-    by_number: dict[int, LineScore] = {}
-    for chosen in batches_by_length(lengths, predictor.hparams):
-        scores = _score_batch(predictor, [rows[i] for i in chosen], target)
-        by_number.update(zip(chosen, scores, strict=True))
-    return [by_number[i] for i in range(len(rows))]
-
-
-def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[_Row]:
-    """Returns the ids of each line, by feature name."""
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(_row(predictor, line, target))
         except (DataError, DecodeError) as error:
             raise DataError(f"line {number}: {str(error).removesuffix('.')}.") from None
-    return rows
+    lengths = [max(len(row[target]), len(row[predictor.field])) for row in rows]
+    by_number: dict[int, LineScore] = {}
+    for chosen in batches_by_length(lengths, predictor.hparams):
+        scores = _score_batch(predictor, [rows[i] for i in chosen], target)
+        by_number.update(zip(chosen, scores, strict=True))
+    return [by_number[i] for i in range(len(rows))]
 
 
 def _row(predictor: Predictor, line: str, target: str) -> _Row:
@@ -668,7 +714,7 @@ def _line_ids(predictor: Predictor, text: str, target: str) -> Sequence[int]:
 def _score_batch(predictor: Predictor, rows: Sequence[_Row], target: str) -> list[LineScore]:
     device = next(predictor.model.parameters()).device
     features = predictor.features.all
-    batch = {n: _padded(features[n], [row[n] for row in rows]).to(device) for n in rows[0]}
+    batch = {n: padded_rows(features[n], [row[n] for row in rows]).to(device) for n in rows[0]}
     ids = batch[target]
     with predictor.autocast(predictor.hparams, device):
         logits = predictor.model(batch).logits[target]
@@ -677,8 +723,3 @@ def _score_batch(predictor: Predictor, rows: Sequence[_Row], target: str) -> lis
     sums = torch.where(counted, of_ids, 0.0).double().sum(1)
     pairs = zip(sums.tolist(), counted.sum(1).tolist(), strict=True)
     return [LineScore(value, tokens) for value, tokens in pairs]
-
-
-def _padded(feature: Feature, rows: Sequence[Sequence[Any]]) -> Tensor:
-    ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
-    return torch.from_numpy(padded(feature, ragged))

@@ -2,70 +2,40 @@
 
 from __future__ import annotations
 
-import csv
+import dataclasses
 import functools
 import itertools
 import json
-import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from t2t_torch import errors, files, mode, reporter
 from t2t_torch.data.shards import Shards
-from t2t_torch.declaration.problem import DeclaredProblem, format_like
+from t2t_torch.decode import outputs
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.journal import (
-    Decoding,
     Journal,
     Shard,
     digest,
+    journal_of,
+    journal_path,
     journal_record,
     made_of,
-    name_of_shard,
     prediction_of,
-    rows_of_shard,
     shard_of,
 )
 from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
-from t2t_torch.decode.outputs import (
-    DecodeProgress,
-    answer_record,
-    decodes_name,
-    from_line,
-    holds_json,
-    one_line,
-    read_json,
-    report_file,
-    table_cells,
-    table_columns,
-    table_value,
-    text_of,
-    value_line,
-    without_breaks,
-    write_outputs,
-    write_predictions,
-    write_table,
-)
+from t2t_torch.decode.predicted_file import TABLES, WHOLE_TABLES, PredictedFile
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
-from t2t_torch.problem import Problem
-from t2t_torch.readers.formats import format_of, header_of, open_records
-from t2t_torch.readers.tables import sheet_of
-from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.runtime.prediction import (
-    BEST,
-    Input,
-    InputColumns,
-    InputError,
-    Prediction,
-    text_of_cell,
-)
+from t2t_torch.runtime.prediction import Input, InputError, Prediction, prediction_record
+
+_READ_AS_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm", ".parquet")
 
 
 class Decoded(NamedTuple):
@@ -118,12 +88,13 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
     Raises:
       DataError: see `read_inputs`; or a line is not such JSON; the message names it.
     """
-    if not holds_json(path):
+    if not outputs.holds_json(path):
         return read_inputs(path, hparams.separator)
+    hparams.check_of_json(path)
     field = predictor.field
     texts: list[Any] = []
     for number, line in enumerate(files.read_lines(path), start=1):
-        record = read_json(line, f"{path}, line {number}")
+        record = outputs.read_json(line, f"{path}, line {number}")
         if isinstance(predictor, TreePredictor) and isinstance(record, dict):
             texts.append(record)  # has its own message for missing fields
             continue
@@ -139,31 +110,56 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
 
 
 def decode(
-    predictor: Predictor, inputs: Sequence[Sequence[int]], hparams: DecodeHParams, journal: Journal
+    predictor: Predictor | LabelPredictor,
+    inputs: Sequence[Any],
+    hparams: DecodeHParams,
+    journal: Journal,
 ) -> Decoded:
-    """Decodes ids, with a display of the number of completed inputs and the time left.
+    """Decodes inputs, with a display of the number of completed ones and the time left.
 
     Args:
       predictor: predictor to use.
-      inputs: ids of each input.
+      inputs: the encoded inputs.
       hparams: decoding settings.
       journal: journal with earlier predictions; records each batch.
     """
     start = time.perf_counter()
+    parts = inputs
+    if isinstance(predictor, LabelPredictor):
+        parts = [part for one in inputs for part in one.parts]
+    target = next(iter(predictor.features.targets))
     stored = journal.predictions.items()
-    decoded = {number: prediction_of(predictor.target, record) for number, record in stored}
+    decoded = {number: prediction_of(target, record) for number, record in stored}
     before = len(decoded)
-    with DecodeProgress(len(inputs), before=before, journal=journal.path) as progress:
-        for batch in predictor.predict_batches(inputs, hparams, decoded.keys()):
+    with outputs.decode_progress(len(parts), before=before, journal=journal.path) as advance:
+        for batch in predictor.predict_batches(parts, hparams, decoded.keys()):
             journal.add([(number, journal_record(prediction)) for number, prediction in batch])
             decoded.update(batch)
-            progress.advance(len(batch))
-    predictions = [decoded[index] for index in range(len(inputs))]
+            advance(len(batch))
+    predictions = [decoded[index] for index in range(len(parts))]
+    if isinstance(predictor, LabelPredictor):
+        predictions = predictor.answers(inputs, predictions)
+    before = before if len(parts) == len(inputs) else 0
     return Decoded(predictions, time.perf_counter() - start, before)
 
 
+def output_name(
+    predictor: Predictor | LabelPredictor,
+    source: Path,
+    target: Path | None,
+    hparams: DecodeHParams,
+    shard: Shard,
+) -> Path:
+    """Returns the file of the outputs of a part, or of all; see `decode_file`."""
+    if target is not None:
+        return shard.name(target, hparams)
+    if isinstance(predictor, Predictor):
+        return outputs.decodes_name(source, predictor, hparams, shard)
+    return Path(f"{shard.name(source, hparams)}.labels")
+
+
 def decode_file(
-    predictor: Predictor, source: Path, target: Path | None, hparams: DecodeHParams
+    predictor: Predictor | LabelPredictor, source: Path, target: Path | None, hparams: DecodeHParams
 ) -> Decoded:
     """Writes one output for each input of a file, in order.
 
@@ -173,67 +169,176 @@ def decode_file(
 
     Args:
       predictor: predictor to use.
-      source: input file.
-      target: output file; None: named by `decodes_name`.
-      hparams: decoding settings.
+      source: input file.  A line of a model of labels is read by `input_of`.
+      target: output file; None: named by `decodes_name`, or for labels as the source, with
+        ".labels".
+      hparams: decoding settings; for labels only those in `READ_BY_LABELS`.
 
     Raises:
       DataError: the source cannot be read, or an input has no ids in the vocabulary.
       DecodeError: the journal cannot be written.
-      HParamsError: a delimiter is set that is not read.
+      HParamsError: a setting is changed that is not read.
       UsageError: the target cannot be written, is the source, or is in use by another process.
     """
-
-    def name_of(shard: Shard | None) -> Path:
-        if target is None:
-            return decodes_name(source, predictor, hparams, shard)
-        return name_of_shard(target, hparams, shard)
-
+    name_of = functools.partial(output_name, predictor, source, target, hparams)
     files.check_target(name_of(shard_of(hparams)), source)
-    if holds_json(source):
-        hparams.check_of_json(source)
-    table = InputTable.of(source, predictor, hparams)
-    if table is None:
-        texts: Sequence[Any] = read_texts(source, predictor, hparams)
+    table = _table_of(source, predictor, hparams)
+    rows = list(table.read()) if table is not None else []
+    given: Sequence[Any] = [row.sample for row in rows]
+    if isinstance(predictor, LabelPredictor):
+        hparams.check_of_labels()
+        if table is None:
+            is_json = outputs.holds_json(source)
+            given = [
+                input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
+                for number, line in enumerate(files.read_lines(source), start=1)
+            ]
+        encoded: Sequence[Any] = _encoded_labels(predictor, given, source)
     else:
-        alone = len(predictor.columns.kinds) == 1
-        texts = [next(iter(one.values())) if alone else one for one in table.samples]
-    inputs = _encode(predictor, texts, source, hparams)
+        if table is None:
+            given = read_texts(source, predictor, hparams)
+        elif len(predictor.columns.kinds) == 1:
+            given = [next(iter(one.values())) for one in given]
+        encoded = _encode(predictor, given, source, hparams)
 
-    def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
-        answers = [{predictor.target: one.hypotheses[0].text} for one in predictions]
-        if table is not None and table.write(path, target or path, rows, answers):
-            return
-        if hparams.log_results:
-            _log([text_of(one, predictor.field) for one in texts[rows]], predictions, hparams)
-        write_predictions(path, predictor, texts[rows], predictions, hparams)
+    def write(path: Path, part: slice, predictions: list[Prediction]) -> None:
+        form = target or path
+        if table is not None and form.suffix.lower() in (*TABLES, *WHOLE_TABLES):
+            records = [
+                _table_record(predictor, record_of(predictor, *pair, hparams)["output"])
+                for pair in zip(given[part], predictions, strict=True)
+            ]
+            pairs = zip(rows[part], records, strict=True)
+            table.write_table(path, [row._replace(records=one) for row, one in pairs], form)
+        else:
+            if hparams.log_results and isinstance(predictor, Predictor):
+                texts = [outputs.text_of(one, predictor.field) for one in given[part]]
+                _log(texts, predictions, hparams)
+            write_predictions(path, predictor, given[part], predictions, hparams)
 
-    return _decode_all(predictor, inputs, texts, hparams, name_of, write)
+    return _Decoding(predictor, hparams, given, encoded, name_of, write).run()
 
 
-def _decode_all(
-    predictor: Predictor,
-    inputs: Sequence[Sequence[int]],
-    texts: Sequence[Any],
-    hparams: DecodeHParams,
-    name_of: Callable[[Shard | None], Path],
-    write: Callable[[Path, slice, list[Prediction]], None],
-) -> Decoded:
-    """Decodes and writes inputs, or the requested part of them; see `Decoding`."""
-    spent: list[Decoded] = []
+def output_lines(
+    predictor: Predictor | LabelPredictor, predictions: Sequence[Prediction], hparams: DecodeHParams
+) -> list[str]:
+    """Returns the values of predictions alone, one line each, for any format of the output."""
+    if isinstance(predictor, Predictor):
+        return [outputs.one_line(prediction, hparams) for prediction in predictions]
+    written = form_of(predictor)
+    return [written(prediction.value) for prediction in predictions]
 
-    def find(rows: slice, journal: Journal) -> list[Prediction]:
-        spent.append(decode(predictor, inputs[rows], hparams, journal))
-        return spent[-1].predictions
 
-    def digest_of(rows: slice) -> str:
-        return digest((inputs[rows], texts[rows]))
+def _table_of(
+    path: Path, predictor: Predictor | LabelPredictor, hparams: DecodeHParams
+) -> PredictedFile | None:
+    """Returns the table of a file; None for a file of lines, or of JSON by field.
 
-    def common() -> Mapping[str, Any]:
-        return made_of(predictor, hparams)
+    Raises:
+      UsageError: settings ask for another form than that of a table.
+    """
+    columns = predictor.columns
+    if outputs.holds_json(path):
+        first = next(filter(None, map(str.strip, files.read_lines(path))), "")
+        row = outputs.read_json(first, f"{path}, line 1")
+        known = {**row, **columns.sample(row)} if isinstance(row, dict) else {}
+        if not known or columns.kinds.keys() <= row.keys() or columns.kinds.keys() - known:
+            return None
+    elif not files.without_packing(path.name.lower()).endswith(_READ_AS_TABLES):
+        return None
+    if hparams.output_format != "text" or hparams.writes_several:
+        raise errors.UsageError(
+            f"{path} is a table, which is written back with one answer a row, in the format of "
+            "--decode_to_file. Leave output_format, return_beams and write_beam_scores out."
+        )
+    return PredictedFile(predictor, path, is_strict=True)
 
-    predictions = Decoding(len(inputs), hparams, name_of, common, digest_of, find, write).run()
-    return Decoded(predictions, sum(d.seconds for d in spent), sum(d.before for d in spent))
+
+def _table_record(
+    predictor: Predictor | LabelPredictor, output: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Returns what a table has of an output, by target: the value, and any probability."""
+    record: dict[str, dict[str, Any]] = {}
+    for name, feature in predictor.features.targets.items():
+        found = output[name]
+        record[name] = {key: found[key] for key in ("value", "probability") if key in found}
+        record[name]["value"] = outputs.table_value(feature, found["value"])
+    return record
+
+
+@dataclasses.dataclass(frozen=True)
+class _Decoding:
+    """Decoding of inputs to a file, in parts or at once.
+
+    Attributes:
+      predictor: predictor to use.
+      hparams: decoding settings, including the part.
+      given: the inputs as they were given.
+      encoded: the encoded inputs.
+      name_of: returns the output file of a part.
+      write: writes the predictions of the given inputs.
+    """
+
+    predictor: Predictor | LabelPredictor
+    hparams: DecodeHParams
+    given: Sequence[Any]
+    encoded: Sequence[Any]
+    name_of: Callable[[Shard], Path]
+    write: Callable[[Path, slice, list[Prediction]], None]
+
+    def run(self) -> Decoded:
+        """Decodes and writes the requested inputs.
+
+        For all parts, decodes those that are missing and writes the joined outputs.
+
+        Raises:
+          DecodeError: the journal cannot be written.
+          UsageError: another process decodes to the same file; or an existing part was decoded with
+            other settings, or has no file to be written to.
+        """
+        target, shard = self.name_of(Shard()), shard_of(self.hparams)
+        is_file = files.is_replaced(target)
+        if self.hparams.shards > 1 and not is_file:
+            raise errors.UsageError(
+                f"{target} is no regular file, and shards={self.hparams.shards} decodes to several "
+                "files. Name one with --decode_to_file, or leave the shards out."
+            )
+        if shard.parts < self.hparams.shards:
+            return self._join()
+        rows, file = shard.rows(len(self.given)), self.name_of(shard)
+        made = self._made_of(rows, shard, made_of(self.predictor, self.hparams)) if is_file else {}
+        with journal_of(file if is_file else None, made, keep=shard.parts > 1) as journal:
+            decoded = decode(self.predictor, self.encoded[rows], self.hparams, journal)
+            self.write(file, rows, decoded.predictions)
+        return decoded
+
+    def _join(self) -> Decoded:
+        """Decodes the missing parts, and writes the joined outputs."""
+        shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
+        total, common = len(self.given), made_of(self.predictor, self.hparams)
+        parts = []
+        for shard in shards:
+            rows, file = shard.rows(total), self.name_of(shard)
+            parts.append((file, rows, self._made_of(rows, shard, common)))
+            if journal_path(file).exists():  # Check this before decoding.
+                with journal_of(file, parts[-1][-1], keep=True, same=True):
+                    pass
+        done = []
+        for file, rows, made in parts:
+            with journal_of(file, made, keep=True, same=True) as journal:
+                done.append(decode(self.predictor, self.encoded[rows], self.hparams, journal))
+        predictions = [prediction for one in done for prediction in one.predictions]
+        self.write(self.name_of(Shard()), slice(0, total), predictions)
+        for file, _, _ in parts:
+            journal_path(file).unlink(missing_ok=True)
+        seconds = sum(one.seconds for one in done)
+        return Decoded(predictions, seconds, sum(one.before for one in done))
+
+    def _made_of(self, rows: slice, shard: Shard, common: Mapping[str, Any]) -> Mapping[str, Any]:
+        is_label = isinstance(self.predictor, LabelPredictor)
+        inputs = self.given[rows] if is_label else (self.encoded[rows], self.given[rows])
+        part = {"shard": f"{shard.number} of {shard.parts}"} if shard.parts > 1 else {}
+        return {"inputs": digest(inputs), **common, **part}
 
 
 def _encode(
@@ -282,16 +387,16 @@ def decode_dataset(
     sides = [next(iter(side)) for side in (features.inputs, features.targets)]
     inputs, targets = (_rows_of_all(predictor, data_dir, split, side, hparams) for side in sides)
     if isinstance(predictor, TreePredictor):
-        names = [*predictor.given, *_annotation_columns(predictor, data_dir, split)]
+        parts = [one.dataset_name for one in predictor.problem.components]
+        stored = [Shards.open(data_dir, name, split).features for name in parts]
+        annotations = (n for n in features.kept if all(n in one for one in stored))
+        names = [*predictor.given, *annotations]
         columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in names]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         inputs = [predictor.stored(row) for row in rows]
-    own = rows_of_shard(hparams, len(inputs))
     shard = shard_of(hparams)
-
-    def name_of(shard: Shard | None) -> Path:
-        return decodes_name(base, predictor, hparams, shard)
-
+    own = shard.rows(len(inputs))
+    name_of = functools.partial(outputs.decodes_name, base, predictor, hparams)
     for kind in ("decodes", "targets", "inputs"):
         files.check_target(name_of(shard).with_suffix(f".{kind}"))
     fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
@@ -300,13 +405,13 @@ def decode_dataset(
 
     def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
         for kind, lines in texts.items():
-            write_outputs(path.with_suffix(f".{kind}"), lines[rows], hparams)
+            outputs.write_outputs(path.with_suffix(f".{kind}"), lines[rows], hparams)
         if hparams.log_results:
             _log(texts["inputs"][rows], predictions, hparams)
         write_predictions(path, predictor, texts["inputs"][rows], predictions, hparams)
 
     cut = [predictor.cut(ids, hparams) for ids in inputs]
-    decoded = _decode_all(predictor, cut, texts["inputs"], hparams, name_of, write)
+    decoded = _Decoding(predictor, hparams, texts["inputs"], cut, name_of, write).run()
     return decoded, texts["targets"][own]
 
 
@@ -326,18 +431,14 @@ def _data_texts(
         feature = next(iter(side.values()))
         if not isinstance(predictor, TreePredictor):
             values = [feature.decode(ids) for ids in rows]
-            lines = [v if isinstance(v, str) else value_line(feature, v) or str(v) for v in values]
-            texts[kind] = [without_breaks(line, hparams) for line in lines]
+            lines = [
+                v if isinstance(v, str) else outputs.value_line(feature, v) or str(v)
+                for v in values
+            ]
+            texts[kind] = [outputs.without_breaks(line, hparams) for line in lines]
         else:
             texts[kind] = predictor.written(inputs, rows if kind == "targets" else None)
     return texts
-
-
-def _annotation_columns(predictor: Predictor, data_dir: Path, split: mode.Split) -> list[str]:
-    """Returns the columns without a feature that the data of all problems has."""
-    names = [one.dataset_name for one in predictor.problem.components]
-    columns = [Shards.open(data_dir, name, split).features for name in names]
-    return [name for name in predictor.features.kept if all(name in one for one in columns)]
 
 
 def _rows_of_all(
@@ -372,302 +473,19 @@ def rows_of(shards: Shards, column: str, limit: int = -1) -> list[Any]:
 def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: DecodeHParams) -> None:
     for text, prediction in zip(texts, predictions, strict=True):
         logging.info("input:  %s", text)
-        logging.info("output: %s", one_line(prediction, hparams))
+        logging.info("output: %s", outputs.one_line(prediction, hparams))
 
 
-_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm", ".parquet")
-
-
-class InputTable:
-    """A table of inputs: CSV, TSV, Excel, Parquet, or JSON lines with the declared columns.
-
-    Args:
-      path: the file.
-      problem: the problem, whose declaration says how such a file is read.
-      columns: columns of the fields of an input.
-      targets: names of the targets.
-
-    Attributes:
-      rows: values by column.
-      samples: values by field, of the fields alone.
-
-    Raises:
-      DataError: the file cannot be read, or a row is bad.
-      DecodeError: it lacks a column.
-      UsageError: it has a column of the name of an answer.
-    """
-
-    def __init__(
-        self, path: Path, problem: Problem, columns: InputColumns, targets: Iterable[str]
-    ) -> None:
-        self._path = path
-        own = problem.column_names
-        self._names = {name: f"predicted_{own.get(name, name)}" for name in targets}
-        name, options = format_of(path), dict[str, Any]()
-        if isinstance(problem, DeclaredProblem):
-            name, options = format_like(problem, path)
-        if name in ("csv", "tsv"):
-            options = {"blank_rows": True, **options}
-        self._options = options
-        bad = BadRecords(advice="Fix it.")
-        records = list(open_records(path, format=name, bad=bad, options=options))
-        self.rows = [record.values for record in records]
-        self._lines = [record.place.line for record in records]
-        heads = self.rows or [dict.fromkeys(header_of(path, name, options))]
-        if missing := next((row for row in heads if columns.lacks(row)), None):
-            raise errors.DecodeError(f"{path}: {columns.expected(missing)}")
-        if taken := {*self._names.values()} & {name for row in heads for name in row}:
-            raise errors.UsageError(
-                f"{path} has a column {min(taken)!r}, which the answers would have. Rename it."
-            )
-        whole = [
-            columns.sample(row, f"{path}, {record.place.unit} {record.place.line}", is_row=True)
-            for row, record in zip(self.rows, records, strict=True)
-        ]
-        self.samples = [{field: row[field] for field in columns.kinds} for row in whole]
-        self.rows = [  # without values of nested objects, which readers add as "a.b"
-            {
-                k: row[k]
-                for k in row
-                if "." not in k or not isinstance(row.get(k.split(".")[0]), dict)
-            }
-            for row in self.rows
-        ]
-        self._header = list(dict.fromkeys(name for row in self.rows or heads for name in row))
-
-    @classmethod
-    def of(
-        cls, path: Path, predictor: Predictor | LabelPredictor, hparams: DecodeHParams
-    ) -> InputTable | None:
-        """Returns the table of a file; None for a file of lines, or of JSON by field.
-
-        Raises:
-          UsageError: settings ask for another form than that of a table; or see the class.
-        """
-        columns = predictor.columns
-        if holds_json(path):
-            first = next(filter(None, map(str.strip, files.read_lines(path))), "")
-            row = read_json(first, f"{path}, line 1")
-            known = {**row, **columns.sample(row)} if isinstance(row, dict) else {}
-            if not known or columns.kinds.keys() <= row.keys() or columns.kinds.keys() - known:
-                return None
-        elif not files.without_packing(path.name.lower()).endswith(_TABLES):
-            return None
-        if hparams.output_format != "text" or hparams.writes_several:
-            raise errors.UsageError(
-                f"{path} is a table, which is written back with one answer a row, in the format of "
-                "--decode_to_file. Leave output_format, return_beams and write_beam_scores out."
-            )
-        return cls(path, predictor.problem, columns, predictor.features.targets)
-
-    def write(
-        self, target: Path, form: Path, rows: slice, answers: Sequence[Mapping[str, Any]]
-    ) -> bool:
-        """Writes rows with their answers in the format of a name; False if it names no table.
-
-        Args:
-          target: file to write.
-          form: name whose ending is that of the format.
-          rows: numbers of the rows.
-          answers: cells of the answers of these rows, by target, or target and "_probability".
-
-        Raises:
-          DataError: a value cannot be written in this format.
-        """
-        ending = form.suffix.lower()
-        if ending not in (*_TABLES, ".jsonl") or ending == ".xlsm":
-            return False
-        added: dict[str, list[Any]] = {name: [] for name in self._names.values() if not answers}
-        for name in answers[0] if answers else ():
-            cells = [answer[name] for answer in answers]
-            if any(cell is not None for cell in cells):
-                of = name.removesuffix("_probability")
-                added[self._names[of] + name.removeprefix(of)] = cells
-        try:
-            if ending in (".csv", ".tsv", ".tab", ".jsonl"):
-                with files.open_target(target) as stream:
-                    self._write_text(stream, ending, rows, added)
-            else:
-                with files.staged(Path(os.path.realpath(target))) as temporary:
-                    write = self._write_parquet if ending == ".parquet" else self._write_excel
-                    write(temporary, ending == self._path.suffix.lower(), rows, added)
-        except (ValueError, TypeError) as error:  # of pyarrow and openpyxl, too
-            raise errors.DataError(f"{target}: this table cannot be written so: {error}") from None
-        return True
-
-    def _merged(self, rows: slice, added: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-        return [
-            {**row, **{name: cells[number] for name, cells in added.items()}}
-            for number, row in enumerate(self.rows[rows])
-        ]
-
-    def _write_text(
-        self, stream: TextIO, ending: str, rows: slice, added: Mapping[str, Sequence[Any]]
-    ) -> None:
-        merged = self._merged(rows, added)
-        if ending == ".jsonl":
-            for row in merged:
-                stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-            return
-        header = [*self._header, *added]
-        lines = [[_text_cell(row.get(name)) for name in header] for row in merged]
-        is_named = self._options.get("header", True) and not self._options.get("columns")
-        head = [header] if is_named else []
-        delimiter = self._options.get("delimiter", ",") if ending == ".csv" else "\t"
-        if ending != ".csv" and not any(set("\t\n\r") & set(cell) for row in lines for cell in row):
-            stream.writelines("\t".join(row) + "\n" for row in [*head, *lines])
-        else:
-            csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows([*head, *lines])
-
-    def _write_parquet(
-        self, path: Path, is_same: bool, rows: slice, added: Mapping[str, Sequence[Any]]
-    ) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        if is_same:
-            with files.open_regular(self._path) as file:
-                table = parquet.read_table(file)[rows.start : rows.stop]
-            for name, cells in added.items():
-                table = table.append_column(name, pyarrow.array(cells))
-        else:
-            merged = self._merged(rows, added)
-            columns = {name: [row.get(name) for row in merged] for name in (*self._header, *added)}
-            table = pyarrow.table(columns)
-        parquet.write_table(table, path)
-
-    def _write_excel(
-        self, path: Path, is_same: bool, rows: slice, added: Mapping[str, Sequence[Any]]
-    ) -> None:
-        import openpyxl
-
-        if is_same and len(self.rows[rows]) == len(self.rows):
-            name, whole = sheet_of(self._path, self._options.get("sheet", ""))
-            with files.open_regular(self._path) as file:
-                book = openpyxl.load_workbook(file)
-            head = whole[0][0]
-            for place, (title, cells) in enumerate(added.items(), book[name].max_column + 1):
-                _fill(book[name], head, place, title if self._options.get("header", True) else None)
-                for line, cell in zip(self._lines, cells, strict=True):
-                    _fill(book[name], line, place, cell)
-        else:
-            book, merged = openpyxl.Workbook(), self._merged(rows, added)
-            header = [*self._header, *added]
-            lines: list[list[Any]] = [header, *([row.get(k) for k in header] for row in merged)]
-            for number, row in enumerate(lines, 1):
-                for place, value in enumerate(row, 1):
-                    _fill(book.active, number, place, value)
-        with path.open("wb") as file:
-            book.save(file)
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that no workbook may hold
-
-
-def _fill(sheet: Any, row: int, column: int, value: Any) -> None:
-    """Puts a value into a cell of a workbook; a text is no formula, whatever it begins with."""
-    if isinstance(value, str | list | dict):
-        cell = sheet.cell(row, column, _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _text_cell(value)))
-        cell.data_type = "s"
-    else:
-        sheet.cell(row, column, value)
-
-
-def _text_cell(value: Any) -> str:
-    """Returns a value as the text of a cell, with all digits of a number."""
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return text_of_cell(value) if isinstance(value, str | bool | float | None) else str(value)
-
-
-def _label_cells(predictor: LabelPredictor, input_: Input, answer: Prediction) -> Mapping[str, Any]:
-    """Returns the cells of an answer for `InputTable.write`."""
-    outputs, cells = record_of(predictor, input_, answer)["output"], {}
-    for name, feature in predictor.features.targets.items():
-        cells[name] = table_value(feature, outputs[name]["value"])
-        cells[f"{name}_probability"] = outputs[name].get("probability")
-    return cells
-
-
-def label_file(
-    predictor: LabelPredictor,
-    source: Path,
-    target: str | None,
-    hparams: DecodeHParams | None = None,
-) -> list[str]:
-    """Writes the prediction for each line of a file, one per line, and reports the duration.
-
-    A line is read by `input_of`, and written by `form_of` or in the format `output_format`.
-
-    Args:
-      predictor: predictor of labels.
-      source: file with one input per line.
-      target: output file, written atomically; by default the source's name and ".labels".  Until
-        then predictions are kept in a journal.
-      hparams: settings, only those in `READ_BY_LABELS`.
-
-    Returns:
-      The values alone, one line each as written by `form_of`, for any format.
-
-    Raises:
-      DataError: a line cannot be read or encoded; the message names it.
-      DecodeError: the journal cannot be written.
-      HParamsError: hparams are set that only models of texts read.
-      UsageError: the target cannot be written, is the source, or is in use by another process.
-    """
-    how = hparams or DecodeHParams()
-    how.check_of_labels()
-
-    def name_of(shard: Shard | None) -> Path:
-        if target is None:
-            return Path(f"{name_of_shard(source, how, shard)}.labels")
-        return name_of_shard(Path(target), how, shard)
-
-    path = name_of(shard_of(how))
-    files.check_target(path, source)
-    start = time.perf_counter()
-    table = InputTable.of(source, predictor, how)
-    inputs, encoded = _read(predictor, source, table)
-
-    def find(rows: slice, journal: Journal) -> list[Prediction]:
-        return predictor.predict_encoded(encoded[rows], journal)
-
-    def write(file: Path, rows: slice, predictions: list[Prediction]) -> None:
-        if table is not None:
-            pairs = zip(inputs[rows], predictions, strict=True)
-            answers = [_label_cells(predictor, *pair) for pair in pairs]
-            if table.write(file, Path(target or file), rows, answers):
-                return
-        _write(file, predictor, inputs[rows], predictions, how)
-
-    common = functools.partial(made_of, predictor, how)
-    answers = Decoding(
-        len(inputs), how, name_of, common, lambda rows: digest(inputs[rows]), find, write
-    ).run()
-    report_file(f"{Decoded(answers, time.perf_counter() - start)}: {path}", path)
-    written = form_of(predictor)
-    return [written(answer.value) for answer in answers]
-
-
-def _read(
-    predictor: LabelPredictor, source: Path, table: InputTable | None
-) -> tuple[Sequence[Input], Sequence[EncodedInput]]:
-    """Returns the inputs of a file and their encodings; errors name the line."""
-    is_json = holds_json(source)
-    inputs: Sequence[Input] = (
-        table.samples
-        if table is not None
-        else [
-            input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
-            for number, line in enumerate(files.read_lines(source), start=1)
-        ]
-    )
+def _encoded_labels(
+    predictor: LabelPredictor, inputs: Sequence[Input], source: Path
+) -> list[EncodedInput]:
+    """Returns the encodings of the inputs of a file; errors name the line."""
     samples = [
         _with_files(predictor, one, source, f"{source}, line {number}")
         for number, one in enumerate(inputs, start=1)
     ]
     try:
-        return inputs, predictor.encode(samples)
+        return predictor.encode(samples)
     except InputError as error:
         paths = [one for one in samples[error.number].values() if isinstance(one, Path)]
         advice = f"The file is {', '.join(map(str, paths))}." if paths else how_to_write(predictor)
@@ -681,7 +499,7 @@ def _with_files(
     sample = predictor.columns.sample_of(input_)
     try:
         paths = {
-            field: from_line(kind, sample[field], source.parent)
+            field: outputs.from_line(kind, sample[field], source.parent)
             for field, kind in predictor.kinds.items()
             if isinstance(sample[field], str)
         }
@@ -690,24 +508,35 @@ def _with_files(
     return {**sample, **paths}
 
 
-def _write(
+def write_predictions(
     path: Path,
-    predictor: LabelPredictor,
-    inputs: Sequence[Input],
-    answers: Sequence[Prediction],
+    predictor: Predictor | LabelPredictor,
+    inputs: Sequence[Any],
+    predictions: Sequence[Prediction],
     hparams: DecodeHParams,
 ) -> None:
-    """Writes predictions in the format `output_format`."""
-    best, written = hparams.num_labels, form_of(predictor)
+    """Writes predictions in the format `output_format`, atomically.
+
+    Args:
+      path: output file.
+      predictor: the predictor that produced them.
+      inputs: the given inputs; JSON contains all of their fields, a table those that are read.
+      predictions: one per input.
+      hparams: output settings.
+    """
+    if hparams.output_format == "text":
+        outputs.write_outputs(path, output_lines(predictor, predictions, hparams), hparams)
+        return
+    pairs = zip(inputs, predictions, strict=True)
+    records = [record_of(predictor, *pair, hparams) for pair in pairs]
     with files.open_target(path) as stream:
-        if hparams.output_format == "tsv":
-            write_table(stream, *table_of(predictor, inputs, answers, best))
-        elif hparams.output_format == "jsonl":
-            for input_, answer in zip(inputs, answers, strict=True):
-                record = record_of(predictor, input_, answer, best)
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        if hparams.output_format == "jsonl":
+            stream.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
+        elif isinstance(predictor, LabelPredictor):
+            outputs.write_table(stream, *table_of(predictor, records))
         else:
-            stream.writelines(f"{written(answer.value)}\n" for answer in answers)
+            most = max((len(one.hypotheses) for one in predictions), default=1)
+            outputs.write_table(stream, *_table_of_texts(predictor, records, most, hparams))
 
 
 def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool = False) -> Input:
@@ -727,7 +556,7 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
       DataError: the line has none of these forms.
     """
     alone = predictor.fields[0] if len(predictor.fields) == 1 else None
-    value = read_json(line, place) if is_json else _json(line)
+    value = outputs.read_json(line, place) if is_json else _json(line)
     if isinstance(value, dict):
         value = predictor.columns.sample(value, place)
         missing = [field for field in predictor.fields if field not in value]
@@ -749,7 +578,7 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
 
 
 def record_of(
-    predictor: LabelPredictor, input_: Input, answer: Prediction, best: int = BEST
+    predictor: Predictor | LabelPredictor, input_: Any, answer: Prediction, hparams: DecodeHParams
 ) -> dict[str, Any]:
     """Returns the `jsonl` record of an input: `input`, all its fields, and `output` by target.
 
@@ -757,42 +586,64 @@ def record_of(
       predictor: predictor of the answer.
       input_: the input.
       answer: prediction for the input.
-      best: number of labels to report with their probabilities.
+      hparams: output settings.
     """
-    sample = predictor.columns.sample_of(input_)
-    output = answer_record(predictor.features, sample, answer, best)
-    return {"input": dict(sample), "output": output}
+    if isinstance(predictor, LabelPredictor):
+        sample = predictor.columns.sample_of(input_)
+        output = outputs.answer_record(predictor.features, sample, answer, hparams.num_labels)
+        return {"input": dict(sample), "output": output}
+    ids, alignments = hparams.identity_output, hparams.write_alignments
+    record = prediction_record(answer, ids=ids, alignments=alignments)
+    given = input_ if isinstance(input_, dict) else {predictor.field: input_}
+    return {"input": given, "output": {predictor.target: record}}
 
 
 def table_of(
-    predictor: LabelPredictor,
-    inputs: Sequence[Input],
-    answers: Sequence[Prediction],
-    best: int = BEST,
+    predictor: LabelPredictor, records: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[list[Any]]]:
-    """Returns the `tsv` table of inputs: column names, and rows.
+    """Returns the `tsv` table of the records of labels: column names, and rows.
 
-    Args:
-      predictor: predictor of the answers.
-      inputs: the given inputs; fields that the problem does not read are omitted.
-      answers: one prediction per input.
-      best: number of labels to report with their probabilities.
+    Fields of inputs that the problem does not read are omitted.
     """
-    targets = predictor.features.targets
+    targets, inputs_of = predictor.features.targets, predictor.features.inputs
     header = list(predictor.fields)
     for name, feature in targets.items():
-        header += [f"{name}{column}" for column in table_columns(feature)]
+        header += [f"{name}{column}" for column in outputs.table_columns(feature)]
     rows = []
-    for input_, answer in zip(inputs, answers, strict=True):
-        record = record_of(predictor, input_, answer, best)
-        inputs_of = predictor.features.inputs
+    for record in records:
         row = [
-            table_value(inputs_of[field], value) if field in inputs_of else value
+            outputs.table_value(inputs_of[field], value) if field in inputs_of else value
             for field, value in ((field, record["input"][field]) for field in predictor.fields)
         ]
         for name, feature in targets.items():
-            row += table_cells(feature, record["output"][name])
+            row += outputs.table_cells(feature, record["output"][name])
         rows.append(row)
+    return header, rows
+
+
+def _table_of_texts(
+    predictor: Predictor, records: Sequence[Mapping[str, Any]], most: int, hparams: DecodeHParams
+) -> tuple[list[str], list[list[Any]]]:
+    """Returns the `tsv` table of the records of texts with at most `most` hypotheses.
+
+    An alignment is written in the format of word aligners, "0-0 1-2".
+    """
+    field, target = predictor.field, predictor.target
+    more = {"ids": hparams.identity_output, "alignment": hparams.write_alignments}
+    fields = ("value", "score", *(name for name, is_written in more.items() if is_written))
+    names = ["" if name == "value" else f"_{name}" for name in fields]
+    after = ["", *(f"_{place}" for place in range(2, most + 1))]
+    header = ["prompt" if field == target else field]
+    header += [f"{target}{name}{place}" for place in after for name in names]
+    rows = []
+    for record in records:
+        row, output = [outputs.text_of(record["input"], field)], record["output"][target]
+        for hypothesis in output.get("hypotheses", [output]):
+            if "alignment" in hypothesis:
+                pairs = " ".join(f"{i}-{j}" for i, j in hypothesis["alignment"])
+                hypothesis = {**hypothesis, "alignment": pairs}
+            row += [hypothesis[name] for name in fields]
+        rows.append(row + [None] * (len(header) - len(row)))
     return header, rows
 
 
@@ -806,7 +657,7 @@ def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
     targets = list(predictor.features.targets.values())
 
     def written(value: Any) -> str:
-        line = value_line(targets[0], value) if len(targets) == 1 else None
+        line = outputs.value_line(targets[0], value) if len(targets) == 1 else None
         return json.dumps(value, ensure_ascii=False) if line is None else line
 
     return written

@@ -39,9 +39,9 @@ OF_INPUTS = (
 
 UNREAD_BY_TREES = [
     *("sampling_method", "max_length_ratio", "diversity_strength", "search_rules"),
-    *("extra_length_ratio", "max_length", *OF_RULES),
+    *("extra_length_ratio", "max_length", *OF_RULES, "num_labels", "compile"),
 ]
-"""Settings that the search for trees does not read."""
+"""Settings that trees and their search do not read."""
 
 
 class SearchHParams(Params):
@@ -275,19 +275,6 @@ class SearchHParams(Params):
         self._refuse(OF_INPUTS, "a language model has no inputs, so it does not read", advice)
         self._check_least("--decode_hparams: a language model")
 
-    def check_of_trees(self) -> None:
-        """Checks that no settings are set that the search for trees does not read.
-
-        Raises:
-          HParamsError: one is set.
-        """
-        advice = "Leave it out; for several trees of a sentence:  return_beams=true"
-        self._refuse(
-            UNREAD_BY_TREES,
-            "trees are searched for by the rules of trees, which do not read",
-            advice,
-        )
-
     def _check_least(self, because: str) -> None:
         """Checks that the minimum length is at most `extra_length`, where that is the only limit.
 
@@ -479,10 +466,14 @@ class DecodeHParams(SearchHParams):
         self._refuse((*OF_TREES, "num_labels"), who)
 
     def check_of_trees(self) -> None:
-        """Checks that no settings are set that trees do not read; see `SearchHParams`."""
-        super().check_of_trees()
-        who = "trees have no labels and no compiled search, and do not read"
-        self._refuse(("num_labels", "compile"), who)
+        """Checks that no settings are set that trees do not read.
+
+        Raises:
+          HParamsError: one is set.
+        """
+        who = "trees have no labels and a search of their own, and do not read"
+        advice = "Leave it out; for several trees of a sentence:  return_beams=true"
+        self._refuse(UNREAD_BY_TREES, who, advice)
         if not self.valid_trees:
             advice = "Leave one of them out."
             self._refuse(["max_open_constituents"], "valid_trees=false does not read", advice)
@@ -599,8 +590,7 @@ def parse_decode_hparams(
     Raises:
       HParamsError: a name is unknown or rejected, or a value is not possible.
     """
-    for item in text.split(","):
-        name = item.partition("=")[0].strip()
+    for name, _ in _items(text):
         if name in REFUSED:
             raise HParamsError(
                 f"{source}: nothing here reads tensor2tensor's {name!r}: {REFUSED[name]}. "

@@ -171,7 +171,7 @@ class LabelPrompt(Prompt):
             answer = self._predictor.predict([value])[0]
         except InputError as error:
             return f"error: {error.why} {how_to_write(self._predictor)}\n"
-        record = record_of(self._predictor, value, answer, self._hparams.num_labels)
+        record = record_of(self._predictor, value, answer, self._hparams)
         targets = self._predictor.features.targets
         lines = []
         for name, feature in targets.items():

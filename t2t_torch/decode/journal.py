@@ -19,20 +19,18 @@ import json
 import os
 import socket
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import numpy.typing as npt
 import torch
 from torch import nn
 
 import t2t_torch
 from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
 from t2t_torch.errors import DecodeError, UsageError
-from t2t_torch.files import is_open_as, is_replaced
+from t2t_torch.files import is_open_as
 from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
@@ -89,7 +87,14 @@ class Journal:
         lines, size = _whole_lines(self._file, self.path)
         header = {"format": _FORMAT, "made_of": json.loads(json.dumps(made_of))}
         if not lines or lines[0] != header:
-            self._report_other(lines, header, same)
+            if lines:
+                other = f"{self.path} is {_differences(lines[0], header)}"
+                if same:
+                    raise UsageError(
+                        f"{other}. Give the settings that the parts were decoded with, or remove "
+                        "it, and that part is decoded again."
+                    )
+                message(f"{other}: all inputs are decoded again")
             self._file.truncate(0)
             self._write(header, _FIRST)
             lines = []
@@ -98,17 +103,6 @@ class Journal:
         for line in lines[1:]:
             self.predictions.update(line.get("found", ()))
         self._write({"process": f"{os.getpid()} on {socket.gethostname()}"})
-
-    def _report_other(self, lines: Sequence[Any], header: Mapping[str, Any], same: bool) -> None:
-        if not lines:
-            return
-        differences = _differences(lines[0], header)
-        if same:
-            raise UsageError(
-                f"{self.path} is {differences}. Give the settings that the parts were decoded "
-                "with, or remove it, and that part is decoded again."
-            )
-        message(f"{self.path} is {differences}: all inputs are decoded again")
 
     def _write(self, content: Any, before: bytes = b"") -> None:
         if self._file is None:
@@ -168,15 +162,23 @@ def journal_path(target: Path) -> Path:
     return file.with_name(file.name + SUFFIX)
 
 
-def journal_record(prediction: Prediction) -> list[list[Any]]:
-    """Returns the prediction for an input in a journal's form."""
+def journal_record(prediction: Prediction) -> list[list[Any]] | dict[str, list[Any]]:
+    """Returns a prediction in a journal's form: its texts, or its values by target."""
+    if not prediction.hypotheses:
+        probabilities, scores = prediction.probabilities, prediction.scores
+        return {
+            name: [value, probabilities.get(name), scores.get(name)]
+            for name, value in prediction.values.items()
+        }
     return [
         [one.text, one.ids, one.score, one.repaired, one.alignment] for one in prediction.hypotheses
     ]
 
 
-def prediction_of(target: str, record: Sequence[Any]) -> Prediction:
-    """Returns the prediction of a text from a journal's form."""
+def prediction_of(target: str, record: Sequence[Any] | Mapping[str, Any]) -> Prediction:
+    """Returns the prediction of a text target, or of labels, from a journal's form."""
+    if isinstance(record, Mapping):
+        return Prediction.joined(Prediction.of_value(name, *one) for name, one in record.items())
     return Prediction.of_texts(
         target,
         [
@@ -190,12 +192,11 @@ def digest(parts: Iterable[Any]) -> str:
     """Returns a checksum of a sequence of JSON values, in which arrays may stand."""
     total = hashlib.sha256()
     for part in parts:
-        total.update(json.dumps(part, sort_keys=True, default=_digest_of_array).encode() + b"\n")
+        text = json.dumps(
+            part, sort_keys=True, default=lambda array: hashlib.sha256(array.tobytes()).hexdigest()
+        )
+        total.update(f"{text}\n".encode())
     return _DIGEST + total.hexdigest()
-
-
-def _digest_of_array(array: npt.NDArray[Any]) -> str:
-    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def digest_of_weights(model: nn.Module) -> str:
@@ -302,19 +303,16 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
     return f"of {', '.join(parts)}"
 
 
-T = TypeVar("T")
-
-
 class Shard(NamedTuple):
-    """A part of the inputs.
+    """A part of the inputs, or all of them.
 
     Attributes:
       number: number of the part, from 0.
-      parts: number of parts.
+      parts: number of parts; 1: all inputs.
     """
 
-    number: int
-    parts: int
+    number: int = 0
+    parts: int = 1
 
     def rows(self, total: int) -> slice:
         """Returns the inputs of this part: parts are contiguous and of similar size."""
@@ -322,32 +320,23 @@ class Shard(NamedTuple):
         return slice(first, after)
 
     def name(self, path: Path, hparams: DecodeHParams) -> Path:
-        """Returns the file name of this part, as in tensor2tensor.
+        """Returns the file name of this part, as in tensor2tensor; of all inputs, the path.
 
         A dot separates the number from a name that ends in a digit.
         """
+        if self.parts == 1:
+            return path
         end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
         if hparams.shard_google_format:
             end = f"-{self.number:05d}-of-{self.parts:05d}"
         return path.with_name(path.name + end)
 
 
-def shard_of(hparams: DecodeHParams) -> Shard | None:
-    """Returns the requested part; None if all inputs are requested."""
+def shard_of(hparams: DecodeHParams) -> Shard:
+    """Returns the requested part."""
     if hparams.shards == 1 or hparams.shard_id < 0:
-        return None
+        return Shard()
     return Shard(hparams.shard_id + hparams.shards_start_offset, hparams.shards)
-
-
-def rows_of_shard(hparams: DecodeHParams, total: int) -> slice:
-    """Returns the requested rows among `total` inputs."""
-    shard = shard_of(hparams)
-    return slice(0, total) if shard is None else shard.rows(total)
-
-
-def name_of_shard(path: Path, hparams: DecodeHParams, shard: Shard | None) -> Path:
-    """Returns the file name of a part; the file's own name for no part."""
-    return path if shard is None else shard.name(path, hparams)
 
 
 def part_of(path: Path, hparams: DecodeHParams) -> Path:
@@ -355,83 +344,8 @@ def part_of(path: Path, hparams: DecodeHParams) -> Path:
 
     For example, in.txt002 is read for shard_id=2 if in.txt does not exist.
     """
-    part = name_of_shard(path, hparams, shard_of(hparams))
+    part = shard_of(hparams).name(path, hparams)
     return part if not path.exists() and part.exists() else path
-
-
-@dataclass(frozen=True)
-class Decoding(Generic[T]):
-    """Decoding of inputs to a file, in parts or at once.
-
-    Attributes:
-      total: number of inputs.
-      hparams: decoding settings, including the part.
-      name_of: returns the output file of a part, or of all without a part.
-      made_of: everything except the inputs that the outputs depend on; see `made_of` below.
-      digest_of: returns a checksum of the given inputs.
-      find: decodes the given inputs, except those in the journal.
-      write: writes the predictions of the given inputs.
-    """
-
-    total: int
-    hparams: DecodeHParams
-    name_of: Callable[[Shard | None], Path]
-    made_of: Callable[[], Mapping[str, Any]]
-    digest_of: Callable[[slice], str]
-    find: Callable[[slice, Journal], list[T]]
-    write: Callable[[Path, slice, list[T]], None]
-
-    def run(self) -> list[T]:
-        """Decodes and writes the requested inputs; returns their results.
-
-        For all parts, decodes those that are missing and writes the joined outputs.
-
-        Raises:
-          DecodeError: the journal cannot be written.
-          UsageError: another process decodes to the same file; or an existing part was decoded with
-            other settings, or has no file to be written to.
-        """
-        target, shard = self.name_of(None), shard_of(self.hparams)
-        is_file = is_replaced(target)
-        if self.hparams.shards > 1 and not is_file:
-            raise UsageError(
-                f"{target} is no regular file, and shards={self.hparams.shards} decodes to several "
-                "files. Name one with --decode_to_file, or leave the shards out."
-            )
-        if shard is None and self.hparams.shards > 1:
-            return self._join()
-        rows = slice(0, self.total) if shard is None else shard.rows(self.total)
-        file, keep = self.name_of(shard), shard is not None
-        made_of = self._made_of(rows, shard, self.made_of()) if is_file else {}
-        with journal_of(file if is_file else None, made_of, keep=keep) as journal:
-            predictions = self.find(rows, journal)
-            self.write(file, rows, predictions)
-        return predictions
-
-    def _join(self) -> list[T]:
-        """Decodes the missing parts, and writes the joined outputs."""
-        shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
-        files = [self.name_of(shard) for shard in shards]
-        each, common = [shard.rows(self.total) for shard in shards], self.made_of()
-        parts = [self._made_of(*pair, common) for pair in zip(each, shards, strict=True)]
-        for file, made_of in zip(files, parts, strict=True):
-            if journal_path(file).exists():  # Check this before decoding.
-                with journal_of(file, made_of, keep=True, same=True):
-                    pass
-        predictions = []
-        for file, made_of, rows in zip(files, parts, each, strict=True):
-            with journal_of(file, made_of, keep=True, same=True) as journal:
-                predictions += self.find(rows, journal)
-        self.write(self.name_of(None), slice(0, self.total), predictions)
-        for file in files:
-            journal_path(file).unlink(missing_ok=True)
-        return predictions
-
-    def _made_of(
-        self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        part = {} if shard is None else {"shard": f"{shard.number} of {shard.parts}"}
-        return {"inputs": self.digest_of(rows), **common, **part}
 
 
 def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:

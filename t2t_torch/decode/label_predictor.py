@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.data.shards import Ragged, value_dtype
-from t2t_torch.decode.journal import Journal
-from t2t_torch.decode.outputs import DecodeProgress, named_scores
+from t2t_torch.decode.outputs import named_scores
 from t2t_torch.decode.predictor import Picklable, do_nothing, input_columns
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
@@ -33,6 +31,7 @@ from t2t_torch.runtime.prediction import Input, InputError, Prediction
 from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
+    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.predictor import RunInfo
 
 
@@ -163,58 +162,50 @@ class LabelPredictor(Picklable):
             for number, sample in enumerate(samples)
         ]
 
-    def predict_encoded(
-        self, inputs: Sequence[EncodedInput], journal: Journal | None = None
-    ) -> list[Prediction]:
-        """Returns the prediction for each input, in input order.
+    def predict_encoded(self, inputs: Sequence[EncodedInput]) -> list[Prediction]:
+        """Returns the prediction for each input of `encode`, in input order."""
+        parts = [part for one in inputs for part in one.parts]
+        found = dict(itertools.chain.from_iterable(self.predict_batches(parts)))
+        return self.answers(inputs, [found[number] for number in range(len(parts))])
+
+    def predict_batches(
+        self,
+        parts: Sequence[_EncodedSample],
+        hparams: DecodeHParams | None = None,
+        done: Container[int] = (),
+    ) -> Iterator[list[tuple[int, Prediction]]]:
+        """Yields (number of the part, prediction), one list per batch, the longest parts first.
 
         Args:
-          inputs: inputs from `encode`.
-          journal: journal with earlier predictions; records each batch.  Progress is displayed.
+          parts: parts of the inputs; see `EncodedInput`.
+          hparams: decoding settings, which no prediction of labels reads.
+          done: numbers of parts that need no prediction.  Batches with only such parts are skipped;
+            the other batches do not change.
         """
-        parts = [part for one in inputs for part in one.parts]
-        predictions = iter(
-            self._predictions(parts, journal or Journal(), report=journal is not None)
-        )
-        return [
-            self._answer(one.sample, list(itertools.islice(predictions, len(one.parts))))
-            for one in inputs
-        ]
-
-    def _predictions(
-        self, parts: Sequence[_EncodedSample], journal: Journal, *, report: bool
-    ) -> list[Prediction]:
-        """Returns the prediction of each part."""
-        predictions: dict[int, Prediction] = {
-            number: Prediction.joined(
-                Prediction.of_value(name, *one) for name, one in record.items()
-            )
-            for number, record in journal.predictions.items()
-        }
-        before = len(predictions)
         lengths = [max(map(len, part.row.values())) for part in parts]
-        with contextlib.ExitStack() as stack:
-            progress = DecodeProgress(len(parts), before=before, journal=journal.path)
-            if report:
-                stack.enter_context(progress)
-            for numbers in batches_of(lengths, _BATCH_TOKENS, _BATCH_TOKENS):
-                if all(number in predictions for number in numbers):
-                    continue
-                self.before_batch()
-                batch = self._batch([parts[number].row for number in numbers])
-                values = self._values(batch, [parts[number].sample for number in numbers])
-                predictions.update(zip(numbers, values, strict=True))
-                journal.add(list(zip(numbers, map(_kept, values), strict=True)))
-                if report:
-                    progress.advance(len(numbers))
-        return [predictions[number] for number in range(len(parts))]
+        for numbers in batches_of(lengths, _BATCH_TOKENS, _BATCH_TOKENS):
+            if all(number in done for number in numbers):
+                continue
+            self.before_batch()
+            batch = self._batch([parts[number].row for number in numbers])
+            values = self._values(batch, [parts[number].sample for number in numbers])
+            yield list(zip(numbers, values, strict=True))
 
-    def _answer(self, sample: Mapping[str, Any], parts: Sequence[Prediction]) -> Prediction:
-        """Returns the prediction of a sample from those of its parts."""
-        return Prediction.joined(
-            self.problem.answer_of(name, [part.of(name) for part in parts], sample)
-            for name in self.features.targets
-        )
+    def answers(
+        self, inputs: Sequence[EncodedInput], predictions: Sequence[Prediction]
+    ) -> list[Prediction]:
+        """Returns the predictions of inputs from those of all their parts, in order."""
+        left = iter(predictions)
+        answers = []
+        for one in inputs:
+            parts = list(itertools.islice(left, len(one.parts)))
+            answers.append(
+                Prediction.joined(
+                    self.problem.answer_of(name, [part.of(name) for part in parts], one.sample)
+                    for name in self.features.targets
+                )
+            )
+        return answers
 
     def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
         """Returns the batch of inputs for the model; raises the errors of `predict`."""
@@ -222,7 +213,9 @@ class LabelPredictor(Picklable):
 
     def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_EncodedSample]:
         try:
-            sample = self._tokenized(sample)
+            texts = {f: spec.tokenizer for f, spec in self.specs.items() if spec.tokenizer}
+            words = {field: words_of(sample[field], texts[field]) for field in texts}
+            sample = {**sample, **words}
             parts = [
                 _EncodedSample(part, self._encoded(part)) for part in self.problem.inputs_of(sample)
             ]
@@ -234,14 +227,6 @@ class LabelPredictor(Picklable):
         except (TypeError, ValueError, AttributeError):  # a problem that reads fields
             description = reprlib.repr({field: sample[field] for field in self.fields})
             raise InputError(number, f"{description} has an unexpected format.") from None
-
-    def _tokenized(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a sample with the words of each text that a tokenizer splits."""
-        texts = [field for field, spec in self.specs.items() if spec.tokenizer]
-        return {
-            **sample,
-            **{field: words_of(sample[field], self.specs[field].tokenizer) for field in texts},
-        }
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         for field, spec in self.specs.items():
@@ -291,26 +276,18 @@ class LabelPredictor(Picklable):
         for name, logits in output.items():
             modality: Any = self.model.modalities[name]
             guesses[name] = modality.predict(logits).rows()
-        return [
-            Prediction.joined(
-                self._value(name, guess[i], sample) for name, guess in guesses.items()
+        targets, sources = self.features.targets, self.features.sources
+        aligned = {name: sources[of] for name, of in find_alignments(targets).items()}
+        found = []
+        for i, sample in enumerate(samples):
+            words = {name: len(words_of(sample[field])) for name, field in aligned.items()}
+            found.append(
+                Prediction.joined(
+                    prediction_of(name, targets[name], guess[i], words.get(name))
+                    for name, guess in guesses.items()
+                )
             )
-            for i, sample in enumerate(samples)
-        ]
-
-    def _value(self, name: str, guess: RowPrediction, sample: Mapping[str, Any]) -> Prediction:
-        of = find_alignments(self.features.targets).get(name)
-        words = None if of is None else len(words_of(sample[self.features.sources[of]]))
-        return prediction_of(name, self.features.targets[name], guess, words)
-
-
-def _kept(prediction: Prediction) -> dict[str, list[Any]]:
-    """Returns the prediction of a part in a journal's form."""
-    probabilities, scores = prediction.probabilities, prediction.scores
-    return {
-        name: [value, probabilities.get(name), scores.get(name)]
-        for name, value in prediction.values.items()
-    }
+        return found
 
 
 def prediction_of(

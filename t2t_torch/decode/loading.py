@@ -73,7 +73,8 @@ def load(
     if isinstance(run_dir, str | Path):
         loaded = load_run(run_dir, checkpoint, problem)
     else:
-        loaded = as_one([load_member(path, checkpoint, problem) for path in run_dir])
+        each = {path: load_member(path, checkpoint, problem) for path in dict.fromkeys(run_dir)}
+        loaded = as_one([each[path] for path in run_dir])
     if hparams is None:
         hparams = parse_decode_hparams("", defaults=loaded.info.task.decode_hparams)
     if device is None:
@@ -126,7 +127,12 @@ def load_run(
 ) -> Loaded:
     """Loads the model of a run, or a model exported as weights, on the CPU; see `load`."""
     run = RunDirectory(run_dir)
-    _check_is_no_checkpoint(run.path)
+    folder = run.path.resolve()
+    if (number := storage.step_of(folder)) is not None:
+        raise errors.CheckpointError(
+            f"'{run.path}' is a checkpoint, not a run directory. Give the run directory and the "
+            f"step of the checkpoint:  --output_dir={folder.parent} --checkpoint_path={number}"
+        )
     if (run.path / FILE).exists():  # before any other file of it is read and misunderstood
         signature = Signature.read(run.path)
         if signature.form == SAFETENSORS:
@@ -194,15 +200,6 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
                 f"differs between a run of {first.problem.full_name} and one of "
                 f"{other.problem.full_name}{scale}. Train all of them on the same --data_dir."
             )
-
-
-def _check_is_no_checkpoint(path: Path) -> None:
-    folder = path.resolve()
-    if (step := storage.step_of(folder)) is not None:
-        raise errors.CheckpointError(
-            f"'{path}' is a checkpoint, not a run directory. Give the run directory and the step "
-            f"of the checkpoint:  --output_dir={folder.parent} --checkpoint_path={step}"
-        )
 
 
 def _features(run: RunDirectory, problem: Problem) -> Features:

@@ -6,10 +6,11 @@ a user's kind registers its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -39,14 +40,7 @@ from t2t_torch.features.word import OfWords
 from t2t_torch.files import goes_to_stdout, open_target, path_of_line
 from t2t_torch.reporter import current, message, output
 from t2t_torch.reports import describe_value
-from t2t_torch.runtime.prediction import (
-    BEST,
-    Prediction,
-    prediction_record,
-    ranked,
-    value_record,
-    words_record,
-)
+from t2t_torch.runtime.prediction import BEST, Prediction, ranked, value_record, words_record
 
 if TYPE_CHECKING:
     from t2t_torch.decode.journal import Shard
@@ -330,14 +324,12 @@ def target_record(
 _LINE_BREAKS = str.maketrans({"\n": " ", "\r": " "})
 
 
-def decodes_name(
-    base: Path, predictor: Predictor, hparams: DecodeHParams, shard: Shard | None = None
-) -> Path:
+def decodes_name(base: Path, predictor: Predictor, hparams: DecodeHParams, shard: Shard) -> Path:
     """Returns the name `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`.
 
     The name is tensor2tensor's.  The number of a part follows the base; see `Shard.name`.
     """
-    base = base if shard is None else shard.name(base, hparams)
+    base = shard.name(base, hparams)
     how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
     if hparams.draws:
         how = f"random{hparams.random_seed}.temp{hparams.sampling_temp}.decodes"
@@ -367,56 +359,6 @@ def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
     return "\t".join(cells)
 
 
-def write_predictions(
-    path: Path,
-    predictor: Predictor,
-    inputs: Sequence[Any],
-    predictions: Sequence[Prediction],
-    hparams: DecodeHParams,
-) -> None:
-    """Writes predictions in the format `output_format`, atomically.
-
-    Args:
-      path: output file.
-      predictor: the predictor that produced them.
-      inputs: texts, or mappings of a text and other fields; JSON contains them all, a table only
-        the text.
-      predictions: one per input.
-      hparams: output settings.
-    """
-    if hparams.output_format == "text":
-        write_outputs(path, [one_line(one, hparams) for one in predictions], hparams)
-        return
-    target = next(iter(predictor.features.targets))
-    ids, alignments = hparams.identity_output, hparams.write_alignments
-    records = [prediction_record(one, ids=ids, alignments=alignments) for one in predictions]
-    with open_target(path) as stream:
-        if hparams.output_format == "jsonl":
-            for text, record in zip(inputs, records, strict=True):
-                given = text if isinstance(text, dict) else {predictor.field: text}
-                whole = {"input": given, "output": {target: record}}
-                stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
-            return
-        more = {"ids": ids, "alignment": alignments}
-        fields = ("value", "score", *(name for name, is_written in more.items() if is_written))
-        names = ["" if name == "value" else f"_{name}" for name in fields]
-        places = max((len(one.hypotheses) for one in predictions), default=1)
-        after = ["", *(f"_{place}" for place in range(2, places + 1))]
-        input_ = "prompt" if predictor.field == target else predictor.field
-        header = [input_, *(f"{target}{name}{place}" for place in after for name in names)]
-        write_table(
-            stream,
-            header,
-            (
-                [
-                    text_of(text, predictor.field),
-                    *_cells(record.get("hypotheses", [record]), fields, places),
-                ]
-                for text, record in zip(inputs, records, strict=True)
-            ),
-        )
-
-
 def text_of(value: Any, field: str) -> Any:
     """Returns the text of an input; for a list of words, the words joined by spaces.
 
@@ -426,21 +368,6 @@ def text_of(value: Any, field: str) -> Any:
     """
     text = value.get(field, value) if isinstance(value, Mapping) else value
     return " ".join(map(str, text)) if isinstance(text, list) else text
-
-
-def _cells(hypotheses: Sequence[Mapping[str, Any]], names: Sequence[str], places: int) -> list[Any]:
-    """Returns the cells of hypotheses, empty if there are fewer than `places`.
-
-    An alignment is written in the format of word aligners, "0-0 1-2".
-    """
-    cells = [
-        " ".join(f"{i}-{j}" for i, j in hypothesis[name])
-        if name == "alignment"
-        else hypothesis[name]
-        for hypothesis in hypotheses
-        for name in names
-    ]
-    return cells + [None] * (places * len(names) - len(cells))
 
 
 def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
@@ -496,65 +423,53 @@ _SECONDS = 30.0
 """Interval between progress lines without a terminal."""
 
 
-class DecodeProgress:
+@contextlib.contextmanager
+def decode_progress(
+    total: int,
+    *,
+    before: int = 0,
+    journal: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int], None]]:
     """Progress bar on a terminal, else a line every 30 seconds: completed inputs, rate, time left.
 
-    A context manager.  On an exception (including a signal) it reports what happens to the
-    completed work: outputs are written when all are complete, in the order of the inputs, which
-    differs from the order of decoding; until then a journal keeps them.
+    On an exception (including a signal) it reports what happens to the completed work: outputs are
+    written when all are complete, in the order of the inputs, which differs from the order of
+    decoding; until then a journal keeps them.
 
     Args:
       total: number of inputs.
       before: number of inputs that were decoded before.
       journal: the journal file; None if there is none.
       clock: returns seconds.
+
+    Yields:
+      A function that advances the display by a number of inputs.
     """
+    if before:
+        where = f" in {journal}" if journal is not None else ""
+        message(f"{before:,} of {total:,} inputs were there{where}")
+    done, started = before, clock()
+    reported = started
+    bar = current().bar(total=total, initial=before, unit=" inputs", desc="decode")
 
-    def __init__(
-        self,
-        total: int,
-        *,
-        before: int = 0,
-        journal: Path | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._total = total
-        self._before = before
-        self._journal = journal
-        self._clock = clock
-        self._done = before
-        self._started = self._reported = clock()
-        self._bar: tqdm[object] | None = None
+    def advance(count: int) -> None:
+        nonlocal done, reported
+        done += count
+        now = clock()
+        if bar is not None:
+            bar.update(count)
+        elif now - reported >= _SECONDS and done < total:
+            reported, rate = now, (done - before) / (now - started)
+            left = tqdm.format_interval((total - done) / rate)
+            message(f"decoded {done:,} of {total:,} inputs  {rate:,.1f}/s  {left} left")
 
-    def __enter__(self) -> DecodeProgress:
-        if self._before:
-            where = f" in {self._journal}" if self._journal is not None else ""
-            message(f"{self._before:,} of {self._total:,} inputs were there{where}")
-        self._bar = current().bar(
-            total=self._total, initial=self._before, unit=" inputs", desc="decode"
-        )
-        return self
-
-    def advance(self, count: int = 1) -> None:
-        """Advances the display."""
-        self._done += count
-        if self._bar is not None:
-            self._bar.update(count)
-            return
-        now = self._clock()
-        if now - self._reported < _SECONDS or self._done == self._total:
-            return
-        self._reported = now
-        rate = (self._done - self._before) / (now - self._started)
-        left = tqdm.format_interval((self._total - self._done) / rate)
-        message(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        if kind is not None:
-            done = f"{self._done:,} of {self._total:,} inputs"
-            resume_hint = "nothing of it is written"
-            if self._journal is not None and self._done:
-                resume_hint = f"{self._journal} keeps them, and the same command resumes there"
-            message(f"decoding ended after {done}: {resume_hint}")
+    try:
+        with contextlib.nullcontext() if bar is None else contextlib.closing(bar):
+            yield advance
+    except BaseException:
+        fate = "nothing of it is written"
+        if journal is not None and done:
+            fate = f"{journal} keeps them, and the same command resumes there"
+        message(f"decoding ended after {done:,} of {total:,} inputs: {fate}")
+        raise

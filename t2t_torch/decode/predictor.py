@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
+from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.constraints import DecodeRequest, RequestMaker, read_constraints
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.policies import policy_of
-from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
+from t2t_torch.decode.search import Sampler, Step, beam_search, numbers_of, rules_of, sample
 from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligned
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
@@ -26,6 +27,7 @@ from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, InputSpec
 from t2t_torch.features.feature import find_alignments, select_texts
 from t2t_torch.model import T2TModel
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.run.directory import TaskRecord
 from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
@@ -140,7 +142,7 @@ class Predictor(Picklable):
         self.before_step: Callable[[], None] = do_nothing
         self._compiled: CompiledModel | None = None  # created on first use
         self._target = _text_feature(problem, features.targets)
-        self._input = self._input_of(problem) if features.has_inputs else None
+        self._input: Any = self._input_of(problem) if features.has_inputs else None
         self.check(self.hparams)
 
     def _input_of(self, problem: Problem) -> Any:
@@ -242,7 +244,7 @@ class Predictor(Picklable):
             maker = RequestMaker(
                 self._target,
                 hparams or self.hparams,
-                cut=self.problem.cutters.get(self._target.source or name),
+                cut=self.problem.cutters.get(self._target.source or name, str),
                 goes_on=self.field if self._input is None else None,
             )
             encoded = [
@@ -337,21 +339,21 @@ class Predictor(Picklable):
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
         has_inputs = self.features.has_inputs
-        ids = self._padded(inputs).to(device)  # [B, S]
-        if has_inputs and not ids.size(1):  # as an empty text beside others
-            ids = torch.nn.functional.pad(ids, (0, 1), value=PAD)
+        batch = self._batch(inputs, device)
         limits = torch.tensor(
             [hparams.limit(self._size(row), has_inputs=has_inputs) for row in inputs], device=device
         )
-        prefix = pad_sequences(_prefixes(inputs)).to(device) if has_inputs else ids
-        name = next(iter(self.features.inputs if has_inputs else self.features.targets))
+        prefixes = pad_sequences(list(map(_prefix, inputs))).to(device)
+        prefix = prefixes if has_inputs else batch[self.field]
         if hparams.draws:
-            return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)
+            return self._draw_batch(inputs, batch, limits, prefix, hparams)
         with self.autocast(hparams, device):
             model = self._searched(hparams)
+            step: Step = functools.partial(self._step, model=model)
+            step, state = self._start(step, model.encode(batch), inputs, limits, hparams)
             result = beam_search(
-                functools.partial(self._step, model=model),
-                model.encode({name: ids}),
+                step,
+                state,
                 max_lengths=limits,
                 beam_size=hparams.beam_size,
                 policy=policy_of(hparams, go_on=not has_inputs),
@@ -359,16 +361,22 @@ class Predictor(Picklable):
                 rules=rules_of(hparams, inputs, device, go_on=not has_inputs),
             )
         places = hparams.beam_size if hparams.return_beams else 1
-        predictions = [
-            self._prediction(row, scores, prompt)
-            for row, scores, prompt in zip(
-                result.ids[:, :places].tolist(),
-                result.scores[:, :places].tolist(),
-                _prefixes(inputs),
-                strict=True,
-            )
-        ]
+        found = result.ids[:, :places].tolist(), result.scores[:, :places].tolist()
+        predictions = [self._prediction(*one) for one in zip(*found, inputs, strict=True)]
         return predictions if hparams.num_beam_groups == 1 else list(map(_each_once, predictions))
+
+    def _batch(self, inputs: Sequence[Any], device: torch.device) -> dict[str, Tensor]:
+        """Returns the batch of inputs for the model."""
+        ids = self._padded(inputs).to(device)  # [B, S]
+        if self.features.has_inputs and not ids.size(1):  # as an empty text beside others
+            ids = torch.nn.functional.pad(ids, (0, 1), value=PAD)
+        return {self.field: ids}
+
+    def _start(
+        self, step: Step, state: Any, inputs: Sequence[Any], limits: Tensor, hparams: DecodeHParams
+    ) -> tuple[Step, Any]:
+        """Returns the step and the state of a search."""
+        return step, state
 
     def _padded(self, inputs: Sequence[Sequence[int]]) -> Tensor:
         """Returns the batch of inputs, [B, S, ...]."""
@@ -382,11 +390,11 @@ class Predictor(Picklable):
         self,
         inputs: list[Sequence[int]],
         batch: dict[str, Tensor],
-        limits_and_prefix: tuple[Tensor, Tensor],
+        limits: Tensor,
+        prefix: Tensor,
         hparams: DecodeHParams,
     ) -> list[Prediction]:
         """Samples outputs, one row for each sample, because they end at different steps."""
-        limits, prefix = limits_and_prefix
         count, (ids,) = hparams.num_decodes, batch.values()
         numbers = numbers_of(hparams.random_seed, inputs, count, int(limits.max()), ids.device)
         rows = {name: values.repeat_interleave(count, 0) for name, values in batch.items()}
@@ -414,7 +422,7 @@ class Predictor(Picklable):
         together = zip(
             drawn.ids.view(len(inputs), count, -1).tolist(),
             drawn.scores.view(len(inputs), count).tolist(),
-            _prefixes(inputs),
+            inputs,
             strict=True,
         )
         return [self._prediction(*drawn) for drawn in together]
@@ -440,10 +448,10 @@ class Predictor(Picklable):
         return logits[:, : self._target.vocab_size], state
 
     def _prediction(
-        self, rows: list[list[int]], scores: list[float], prefix: Sequence[int] = ()
+        self, rows: list[list[int]], scores: list[float], given: Any = ()
     ) -> Prediction:
-        """Returns the prediction for an input, without the prefix that was set."""
-        pairs = [([*prefix, *ids], score) for ids, score in sorted_hypotheses(rows, scores)]
+        """Returns the prediction for an input."""
+        pairs = [([*_prefix(given), *ids], score) for ids, score in sorted_hypotheses(rows, scores)]
         hypotheses = [
             Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in pairs
         ]
@@ -457,9 +465,9 @@ def _each_once(prediction: Prediction) -> Prediction:
     return dataclasses.replace(prediction, hypotheses=hypotheses)
 
 
-def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Returns the prefix of each output; empty if it has none."""
-    return [ids.prefix if isinstance(ids, DecodeRequest) else () for ids in inputs]
+def _prefix(ids: Sequence[int]) -> Sequence[int]:
+    """Returns the prefix of the output of an input; empty if it has none."""
+    return ids.prefix if isinstance(ids, DecodeRequest) else ()
 
 
 def sorted_hypotheses(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
@@ -492,6 +500,12 @@ def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
             "write. Call the model itself (Predictor.model) for its logits."
         )
     return features[texts[0]]
+
+
+def padded_rows(feature: Feature, rows: Sequence[Sequence[Any]]) -> Tensor:
+    """Returns the encoded values of a feature as a tensor, [rows, ...]."""
+    ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
+    return torch.from_numpy(padded(feature, ragged))
 
 
 def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:

@@ -53,41 +53,34 @@ Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 """(ids [rows] int64, state) -> (logits [rows, V], state): a model's `step`."""
 
 
+@dataclasses.dataclass(frozen=True)
 class SearchConstraints:
     """The constraints of one search; an instance serves one search.
 
     Scores stay the model's own: banned ids are left out, and the others do not gain probability.
     Only `coverage` changes the score of a hypothesis, at its end.
 
-    Args:
+    Attributes:
       bans: bans on next ids.
       constraints: required phrases.
       coverage: penalty for words of the input without attention.
       diversity: groups of the beam that are penalized for similarity.
     """
 
-    def __init__(
-        self,
-        bans: tuple[LogitsProcessor, ...] = (),
-        constraints: Constraints | None = None,
-        coverage: Coverage | None = None,
-        diversity: Diversity | None = None,
-    ) -> None:
-        self._bans = bans
-        self._constraints = constraints
-        self._coverage = coverage
-        self._diversity = diversity
+    bans: tuple[LogitsProcessor, ...] = ()
+    constraints: Constraints | None = None
+    coverage: Coverage | None = None
+    diversity: Diversity | None = None
 
     @property
     def groups(self) -> int:
         """The number of groups of a beam, each a row of the search."""
-        return self._diversity.groups if self._diversity is not None else 1
+        return self.diversity.groups if self.diversity is not None else 1
 
     @property
     def tells_places_apart(self) -> bool:
         """True if the hypotheses of a row may differ in more than their ids."""
-        constraints = (self._constraints, self._coverage, self._diversity)
-        return any(one is not None for one in constraints)
+        return (self.constraints, self.coverage, self.diversity) != (None, None, None)
 
     def begin(self, beam: Beam, state: Any, step: Step) -> tuple[Beam, Any, Step]:
         """Returns beam, state and step in the form that the constraints need.
@@ -95,9 +88,9 @@ class SearchConstraints:
         Raises:
           HParamsError: coverage is requested for a model without attention.
         """
-        if self._diversity is not None:
-            beam = self._diversity.divided(beam)
-        coverage = self._coverage
+        if self.diversity is not None:
+            beam = self.diversity.divided(beam)
+        coverage = self.coverage
         if coverage is None:
             return _without_dead(beam), state, step
 
@@ -110,22 +103,22 @@ class SearchConstraints:
 
     def reorder(self, index: Tensor) -> None:
         """Selects the hypotheses with these indices, [R', K / G], as for the state."""
-        if self._coverage is not None:
-            self._coverage.reorder(index.flatten())
-        if self._diversity is not None:
-            self._diversity.reorder(index)
+        if self.coverage is not None:
+            self.coverage.reorder(index.flatten())
+        if self.diversity is not None:
+            self.diversity.reorder(index)
 
     def done(self, beam: Beam, length: int, policy: BeamPolicy) -> Tensor:
         """Returns the finished rows, [R] bool: groups of an input finish together."""
-        if self._diversity is None:
+        if self.diversity is None:
             return policy.done(beam, length)
         likeliest_first = beam.alive_log_probs.sort(dim=1, descending=True).values
         beam = beam._replace(alive_log_probs=likeliest_first)
-        return self._diversity.all_done(policy.done(beam, length))
+        return self.diversity.all_done(policy.done(beam, length))
 
     def united(self, beam: Beam) -> Beam:
         """Returns a beam as in a search without constraints: one row per input."""
-        return beam if self._diversity is None else self._diversity.united(beam)
+        return beam if self.diversity is None else self.diversity.united(beam)
 
     def grow(
         self, logits: Tensor, beam: Beam, length: int, policy: BeamPolicy
@@ -149,7 +142,7 @@ class SearchConstraints:
             best = candidates_of(logits, beam, length, policy, forbid)
             grown, parents = policy.grow(beam, best)
             return _without_dead(grown), parents
-        beam_size, diversity = beam.alive_ids.size(1), self._diversity
+        beam_size, diversity = beam.alive_ids.size(1), self.diversity
         at = _At(length, policy)
         limits = beam.limits.repeat_interleave(beam_size * self.groups, 0)
         log_probs = policy.log_probs(logits, length, limits)
@@ -178,9 +171,9 @@ class SearchConstraints:
           written: outputs so far.
         """
         ends = scores[:, EOS].clone()
-        for ban in self._bans:
+        for ban in self.bans:
             ban.forbid(scores, written)
-        if not all(isinstance(ban, MinimumLength) for ban in self._bans):  # it allows all words
+        if not all(isinstance(ban, MinimumLength) for ban in self.bans):  # it allows all words
             _let_end(scores, ends)
 
     def _best(
@@ -195,18 +188,18 @@ class SearchConstraints:
         ids, beam_size = beam.alive_ids[:, :, 1:].flatten(0, 1), beam.alive_ids.size(1)
         rows = beam.rows.repeat_interleave(beam_size, 0)
         progress = None
-        if self._constraints is None:
+        if self.constraints is None:
             self.forbid(log_probs, PartialOutputs(ids, rows))
         else:
-            progress, original = self._constraints.progress(ids, rows), log_probs.clone()
-            for ban in self._bans:
+            progress, original = self.constraints.progress(ids, rows), log_probs.clone()
+            for ban in self.bans:
                 ban.forbid(log_probs, PartialOutputs(ids, rows, progress.wanted))
             room = (beam.limits - at.length - 1).repeat_interleave(beam_size, 0)
-            self._constraints.restrict(log_probs, progress, room, original)
+            self.constraints.restrict(log_probs, progress, room, original)
             _let_end(log_probs, original[:, EOS])
         best = self._chosen(log_probs, beam, progress, at, less)
-        if self._coverage is not None:
-            of_places = self._coverage.penalty().view(-1, self.groups, beam_size)[:, number]
+        if self.coverage is not None:
+            of_places = self.coverage.penalty().view(-1, self.groups, beam_size)[:, number]
             ends = (best.ids == EOS) * of_places.gather(1, best.parents)
             best = best._replace(scores=best.scores + ends)
         return best
@@ -226,8 +219,8 @@ class SearchConstraints:
                 torch.unflatten(log_probs, 0, beam.alive_log_probs.shape) - less.ids[:, None]
             ).flatten(0, 1)
             chosen_from = beam._replace(alive_log_probs=beam.alive_log_probs - less.places)
-        if self._constraints is not None and progress is not None:
-            best = self._constraints.candidates(scores, progress, chosen_from, at.length, at.policy)
+        if self.constraints is not None and progress is not None:
+            best = self.constraints.candidates(scores, progress, chosen_from, at.length, at.policy)
         else:
             best = best_of(scores, chosen_from, at.length, at.policy)
         if less is None:

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.data.shards import Ragged
 from t2t_torch.decode import constraints, outputs, policies, predictor
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Feature, InputSpec
 from t2t_torch.modalities.speech import BLANK, CtcHypothesis, collapsed, prefix_beam_search
-from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Prediction
 
@@ -50,8 +48,7 @@ class SpeechPredictor(predictor.Predictor):
     @property
     def spec(self) -> InputSpec:
         """The specification of the input."""
-        feature: Any = self._input
-        spec: InputSpec = feature.input_spec(self.field, self.features)
+        spec: InputSpec = self._input.input_spec(self.field, self.features)
         return spec
 
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[Any]:
@@ -60,8 +57,7 @@ class SpeechPredictor(predictor.Predictor):
         Raises:
           DataError: a sound cannot be read, or has another sampling rate.
         """
-        feature: Any = self._input
-        return [self.cut(feature.encode(self._sound_of(one)), hparams) for one in texts]
+        return [self.cut(self._input.encode(self._sound_of(one)), hparams) for one in texts]
 
     def _sound_of(self, given: Any) -> Any:
         """Returns the sound of an input, which may be a mapping.
@@ -86,8 +82,7 @@ class SpeechPredictor(predictor.Predictor):
         path = self._sound_of(given)
         if not isinstance(path, str | Path):
             raise DataError(f"{reprlib.repr(path)} is no path of a sound file.")
-        feature: Any = self._input
-        path = outputs.from_line(feature, str(path), folder)
+        path = outputs.from_line(self._input, str(path), folder)
         return {**given, self.field: path} if isinstance(given, Mapping) else path
 
     def _check_own(self, hparams: DecodeHParams) -> None:
@@ -98,15 +93,13 @@ class SpeechPredictor(predictor.Predictor):
 
     def cut(self, ids: Any, hparams: DecodeHParams | None = None) -> Any:
         """Returns the frames of a sound, the first `max_input_size` if that is set."""
-        feature: Any = self._input
-        frames = np.asarray(ids).reshape(-1, feature.samples_per_frame)
+        frames = np.asarray(ids).reshape(-1, self._input.samples_per_frame)
         most = (hparams or self.hparams).max_input_size
         return frames[:most] if most > 0 else frames
 
     def _padded(self, inputs: Sequence[Any]) -> Tensor:
-        feature: Any = self._input
-        rows: Any = [np.asarray(row, np.int16).reshape(-1) for row in inputs]
-        return torch.from_numpy(padded(feature, Ragged.from_lists(rows, np.int16)))
+        rows: list[Any] = [np.asarray(row, np.int16).reshape(-1) for row in inputs]
+        return predictor.padded_rows(self._input, rows)
 
     def _size(self, row: Sequence[int]) -> int:
         return len(row) // _FRAMES_PER_ID

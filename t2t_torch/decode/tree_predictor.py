@@ -9,21 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import check_aligned
-from t2t_torch.decode.policies import policy_of
-from t2t_torch.decode.predictor import Predictor, RunInfo, input_columns, sorted_hypotheses
-from t2t_torch.decode.search import beam_search
-from t2t_torch.ensemble import Ensemble
+from t2t_torch.decode.predictor import Predictor, input_columns, padded_rows, sorted_hypotheses
+from t2t_torch.decode.search import Step
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Features, OriginalWords, TreeFeature
+from t2t_torch.features import OriginalWords, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
 from t2t_torch.layers.tree import ParseState, ValidTransitions
-from t2t_torch.model import State, T2TModel
-from t2t_torch.pipeline.collate import padded
-from t2t_torch.problem import Problem
+from t2t_torch.model import State
 from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
@@ -78,18 +73,11 @@ class TreePredictor(Predictor):
       fields: fields of an input.
     """
 
-    def __init__(
-        self,
-        model: T2TModel | Ensemble,
-        problem: Problem,
-        features: Features,
-        hparams: DecodeHParams | None = None,
-        run: RunInfo | None = None,
-    ) -> None:
-        super().__init__(model, problem, features, hparams, run)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         assert isinstance(self._target, TreeFeature)
         self._tree = self._target
-        self.given = features.given
+        self.given = self.features.given
         tags = [self._tree.tags] if self._tree.tags else []
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
@@ -184,9 +172,16 @@ class TreePredictor(Predictor):
             return [" ".join(sentence.words) for sentence in known]
         return [self.over(ids, sentence) for sentence, ids in zip(known, trees, strict=True)]
 
-    def _hypothesis(self, ids: list[int], score: float, sentence: AnnotatedSentence) -> Hypothesis:
-        whole = builds_tree(self._tree.transitions(ids), len(sentence.words))
-        return Hypothesis(self.over(ids, sentence), tuple(ids), score, repaired=not whole)
+    def _prediction(
+        self, rows: list[list[int]], scores: list[float], given: Any = ()
+    ) -> Prediction:
+        """Returns the trees of a sentence."""
+        hypotheses = []
+        for ids, score in sorted_hypotheses(rows, scores):
+            is_whole = builds_tree(self._tree.transitions(ids), len(given.words))
+            tree = self.over(ids, given)
+            hypotheses.append(Hypothesis(tree, tuple(ids), score, repaired=not is_whole))
+        return Prediction.of_texts(self.target, hypotheses)
 
     @torch.no_grad()  # not inference mode: see `Predictor`
     def _predict_batch(
@@ -194,61 +189,35 @@ class TreePredictor(Predictor):
     ) -> list[Prediction]:
         every = [ids for ids in inputs if isinstance(ids, AnnotatedSentence)]
         assert len(every) == len(inputs), "`encode` makes them"
-        sentences = [sentence for sentence in every if sentence.words]
-        results = iter(self._search(sentences, hparams) if sentences else ())
+        sentences: list[Any] = [sentence for sentence in every if sentence.words]
+        results = iter(super()._predict_batch(sentences, hparams) if sentences else ())
         none = Prediction.of_texts(self.target, [_NO_TREE])
         return [next(results) if sentence.words else none for sentence in every]
 
-    def _search(
-        self, sentences: Sequence[AnnotatedSentence], hparams: DecodeHParams
-    ) -> list[Prediction]:
-        """Returns the trees of sentences, all of which have words."""
-        device = next(self.model.parameters()).device
-        lengths = torch.tensor([len(ids) for ids in sentences], device=device)
-        words = torch.tensor([len(sentence.words) for sentence in sentences], device=device)
-        limits = torch.full_like(lengths, hparams.extra_length)
-        if not hparams.force_decode_length:
-            limits += lengths
-        with self.autocast(hparams, device):
-            state: Any = self.model.encode(self._batch(sentences, device))
-            step = self._step
-            if hparams.valid_trees:
-                rules = ValidTransitions(
-                    self._tree, hparams.max_open_constituents, device, allow_unknown=False
-                )
-                state = _Building(state, rules.start(words, limits))
-                step = self._valid_step(rules)
-            result = beam_search(
-                step,
-                state,
-                max_lengths=limits,
-                beam_size=hparams.beam_size,
-                policy=policy_of(hparams),
-            )
-        places = hparams.beam_size if hparams.return_beams else 1
-        rows = zip(result.ids[:, :places].tolist(), result.scores[:, :places].tolist(), strict=True)
-        return [
-            Prediction.of_texts(
-                self.target,
-                [self._hypothesis(ids, score, sentence) for ids, score in sorted_hypotheses(*row)],
-            )
-            for sentence, row in zip(sentences, rows, strict=True)
-        ]
+    def _start(
+        self, step: Step, state: Any, inputs: Sequence[Any], limits: Tensor, hparams: DecodeHParams
+    ) -> tuple[Step, Any]:
+        """Returns the step and the state of a search, of valid trees if that is set."""
+        if not hparams.valid_trees:
+            return step, state
+        device = limits.device
+        rules = ValidTransitions(
+            self._tree, hparams.max_open_constituents, device, allow_unknown=False
+        )
+        words = torch.tensor([len(sentence.words) for sentence in inputs], device=device)
+        return self._valid_step(rules, step), _Building(state, rules.start(words, limits))
 
-    def _batch(
-        self, sentences: Sequence[AnnotatedSentence], device: torch.device
-    ) -> dict[str, Tensor]:
-        batch = {}
-        for name, feature in self.given.items():
-            values = [sentence.row[name] for sentence in sentences]
-            ragged = Ragged.from_lists(values, value_dtype(feature.arrow_type))
-            batch[name] = torch.from_numpy(padded(feature, ragged)).to(device)
-        return batch
+    def _batch(self, inputs: Sequence[Any], device: torch.device) -> dict[str, Tensor]:
+        """Returns the batch of sentences, with their annotations."""
+        return {
+            name: padded_rows(feature, [sentence.row[name] for sentence in inputs]).to(device)
+            for name, feature in self.given.items()
+        }
 
-    def _valid_step(self, rules: ValidTransitions) -> Any:
+    def _valid_step(self, rules: ValidTransitions, any_step: Step) -> Step:
         def step(ids: Tensor, building: _Building) -> tuple[Tensor, _Building]:
             progress = rules.after(ids, building.progress)
-            logits, state = self._step(ids, building.state)
+            logits, state = any_step(ids, building.state)
             logits = logits.float().masked_fill(~rules.valid(progress), -torch.inf)
             nothing = torch.isneginf(logits).all(1, keepdim=True)  # the row is dead anyway
             ends = torch.arange(logits.size(1), device=ids.device) == EOS

@@ -218,7 +218,17 @@ def asked_layers(model: T2TModel | Ensemble, number: int, *, read: bool) -> list
     Raises:
       HParamsError: the layer does not exist.
     """
-    return [_layer(member, number, read=read) for member in _members(model)]
+    chosen: list[nn.Module] = []
+    for member in _members(model):
+        layers = [module for module in member.modules() if isinstance(module, Attends)]
+        if number > len(layers):
+            raise HParamsError(
+                f"alignment_layer={number}: a {type(member).__name__} of {len(layers)} layers that "
+                "attend to the inputs. Expected at most that; 0 is what is best as a rule."
+            )
+        best = (len(layers) + 1) // 2 if read else max(1, len(layers) - 1)
+        chosen.append(layers[(number or best) - 1])
+    return chosen
 
 
 @contextlib.contextmanager
@@ -235,22 +245,6 @@ def watched_layers(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
-    """Returns the attention layer for alignments.
-
-    Raises:
-      HParamsError: the layer does not exist.
-    """
-    layers = [module for module in model.modules() if isinstance(module, Attends)]
-    if number > len(layers):
-        raise HParamsError(
-            f"alignment_layer={number}: a {type(model).__name__} of {len(layers)} layers that "
-            "attend to the inputs. Expected at most that; 0 is what is best as a rule."
-        )
-    best = (len(layers) + 1) // 2 if read else max(1, len(layers) - 1)
-    return layers[(number or best) - 1]
 
 
 def _attention(model: Any, layer: nn.Module, batch: dict[str, Tensor], *, read: bool) -> Tensor:

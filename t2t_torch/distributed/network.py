@@ -240,7 +240,10 @@ def average_gradients(model: nn.Module, processes: int) -> None:
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     device = parameters[0].device
-    known = [[p.grad is not None, _is_of_rows(p.grad)] for p in parameters]
+    known = [  # whether it has a gradient, and whether that has rows, as an Embedding's may
+        [p.grad is not None, p.grad is not None and p.grad.is_sparse and p.grad.sparse_dim() == 1]
+        for p in parameters
+    ]
     used = torch.tensor(known, dtype=torch.int32, device=device)
     dist.all_reduce(used)
     kinds: dict[torch.dtype, list[list[Tensor]]] = {}
@@ -249,7 +252,11 @@ def average_gradients(model: nn.Module, processes: int) -> None:
         if not count:
             continue
         if sparse == count:
-            rows.append((parameter, _rows_in_use(parameter)))
+            in_use = torch.zeros(len(parameter), dtype=torch.int32, device=device)
+            if parameter.grad is not None:
+                in_use[parameter.grad.coalesce().indices()[0]] = 1
+            dist.all_reduce(in_use)
+            rows.append((parameter, in_use))  # the rows that any process uses
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         elif parameter.grad.is_sparse:
@@ -271,20 +278,6 @@ def average_gradients(model: nn.Module, processes: int) -> None:
         parameter.grad = torch.sparse_coo_tensor(
             at[None], parameter.grad[at], shape, is_coalesced=True, check_invariants=False
         )
-
-
-def _is_of_rows(gradient: Tensor | None) -> bool:
-    """Returns whether a gradient is row-sparse, as an Embedding's may be."""
-    return gradient is not None and gradient.is_sparse and gradient.sparse_dim() == 1
-
-
-def _rows_in_use(parameter: nn.Parameter) -> Tensor:
-    """Returns the rows of a sparse gradient that any process uses, [rows]."""
-    in_use = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
-    if parameter.grad is not None:
-        in_use[parameter.grad.coalesce().indices()[0]] = 1
-    dist.all_reduce(in_use)
-    return in_use
 
 
 def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:

@@ -328,13 +328,10 @@ class _Layer:
         enabled = dtype is not torch.float32
         with torch.autocast(self._device.type, dtype=dtype, enabled=enabled):
             y = F.linear(F.linear(x, up).relu(), down)
-            y = self._attention(*[self._split(y)] * 3)
+            y = y.view(self._rows, _POSITIONS, self._heads, -1).transpose(1, 2)
+            y = self._attention(y, y, y)
         gradients = torch.autograd.grad(y.float().sum(), [x, up, down])
         del gradients
-
-    def _split(self, y: Tensor) -> Tensor:
-        """[rows * positions, width] -> [rows, heads, positions, width / heads]."""
-        return y.view(self._rows, _POSITIONS, self._heads, -1).transpose(1, 2)
 
 
 _SIDE = 16  # of the pictures of the probe

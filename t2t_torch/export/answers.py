@@ -7,22 +7,8 @@ import operator
 from typing import Any, NamedTuple
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export import GraphOutput, Outputs, decode_graph
+from t2t_torch.export import GraphOutput, Outputs, decode_graph, strings
 from t2t_torch.export.graph import Graph, Proxy, arange, combine, take, where
-from t2t_torch.export.strings import (
-    FieldText,
-    at_least_one,
-    beside,
-    blank_mask,
-    characters_of,
-    count_of,
-    is_first,
-    joined,
-    re2,
-    tokens,
-    upright,
-    whitespace,
-)
 from t2t_torch.features import Features
 from t2t_torch.features.label import Choice, ClassLabel, MultiLabel, SoftLabel, Tags
 from t2t_torch.features.real import Real
@@ -89,26 +75,30 @@ class ContextWindows:
     """
 
     def __init__(self, graph: Graph, problem: SpanQAProblem) -> None:
-        expression = re2(token_pattern().pattern)
+        expression = strings.re2(token_pattern().pattern)
         texts = {name: graph.input(name, "string", [BATCH]) for name in (_QUESTION, _CONTEXT)}
         self._texts = texts[_CONTEXT]
         question, context = (
-            at_least_one(tokens(text, tokenexp=expression), "") for text in texts.values()
+            strings.at_least_one(strings.tokens(text, tokenexp=expression), "")
+            for text in texts.values()
         )
-        counts = count_of(context)
-        is_nonempty = count_of(question).Min(counts).ReduceMin(keepdims=0) > 0
+        counts = strings.count_of(context)
+        is_nonempty = strings.count_of(question).Min(counts).ReduceMin(keepdims=0) > 0
         message = "a question or a context without a word"
         beyond = (graph.require(is_nonempty, message, counts) - problem.max_context).Max(0)
         stride = problem.context_stride
         count = (beyond + (stride - 1)) / stride + 1  # [B]
-        self._there = arange(count.ReduceMax(keepdims=0)) < upright(count)  # [B, K]
+        self._there = arange(count.ReduceMax(keepdims=0)) < strings.upright(count)  # [B, K]
         places = self._there.NonZero()  # [2, N], row by row
         self._places = places.Transpose()
         self.rows = places[0]
         self._starts = places[1] * stride
         question = self._cut(question, self._starts * 0, question.size(1).Squeeze())
         context = self._cut(context, self._starts, graph.constant(problem.max_context))
-        self.fields = {_QUESTION: FieldText(words=question), _CONTEXT: FieldText(words=context)}
+        self.fields = {
+            _QUESTION: strings.FieldText(words=question),
+            _CONTEXT: strings.FieldText(words=context),
+        }
 
     def _cut(self, words: Proxy, starts: Proxy, size: Proxy) -> Proxy:
         """Returns at most `size` words of each window's input from `starts` on.  [N, W] string.
@@ -116,9 +106,9 @@ class ContextWindows:
         They are gathered one by one: onnxruntime's Gather copies only the first string of a row.
         """
         width = words.size(1).Squeeze()
-        place = upright(starts) + arange(width.Min(size))  # [N, W]
+        place = strings.upright(starts) + arange(width.Min(size))  # [N, W]
         inside = place < width
-        values = words.Reshape([-1])[where(inside, upright(self.rows) * width + place, 0)]
+        values = words.Reshape([-1])[where(inside, strings.upright(self.rows) * width + place, 0)]
         return where(inside, values, "")
 
     def of_each(self, values: Proxy) -> Proxy:
@@ -141,7 +131,7 @@ class ContextWindows:
         has_one = most >= 0.0  # [B]
         # Windows are ordered by input, so the best one's index follows from the counts before it.
         window = self._there.integers().sum(1).CumSum(0, exclusive=1) + best
-        words = spans[window] + upright(self._starts[window])
+        words = spans[window] + strings.upright(self._starts[window])
         first, last = (words.Gather(number, axis=1) for number in (0, 1))
         texts, places = self._strings_of(first, last, has_one)
         return Answers(texts, places, where(has_one, most, least))
@@ -152,16 +142,16 @@ class ContextWindows:
 
     def _strings_of(self, first: Proxy, last: Proxy, has_one: Proxy) -> tuple[Proxy, Proxy]:
         """Returns texts [B] and spans [B, 2] of the words from first to last, if there are any."""
-        letters = at_least_one(characters_of(self._texts), "")  # [B, L]
-        has_one, number = upright(has_one), _word_numbers(letters)
-        inside = has_one & (number >= upright(first)) & (number <= upright(last))
+        letters = strings.at_least_one(strings.characters_of(self._texts), "")  # [B, L]
+        has_one, number = strings.upright(has_one), _word_numbers(letters)
+        inside = has_one & (number >= strings.upright(first)) & (number <= strings.upright(last))
         # Spaces have the index of the word before them: trailing ones are not part of an answer.
-        each = (inside & ~blank_mask(letters, whitespace())).integers()
+        each = (inside & ~strings.blank_mask(letters, strings.whitespace())).integers()
         start, end = each.ArgMax(axis=1), each.ArgMax(axis=1, select_last_index=1)  # [B, 1]
         places = arange(letters.size(1))
         mask = has_one & (places >= start) & (places <= end)
         spans = where(has_one, start.Concat(end + 1, axis=1), -1)
-        return joined(where(mask, letters, "")), spans
+        return strings.joined(where(mask, letters, "")), spans
 
 
 def _word_numbers(letters: Proxy) -> Proxy:
@@ -171,19 +161,19 @@ def _word_numbers(letters: Proxy) -> Proxy:
     is a space or sign, and a letter joins the letter or mark before it unless the marks belong to
     an ideograph.
     """
-    kinds = where(blank_mask(letters, whitespace()), _SPACE, _OTHER)
+    kinds = where(strings.blank_mask(letters, strings.whitespace()), _SPACE, _OTHER)
     for kind, expression in (
         (_WORD, rf"[^\W{IDEOGRAPHS}]"),
         (_MARK, f"[{marks()}]"),
         (_IDEOGRAPH, f"[{IDEOGRAPHS}]"),
     ):
-        kinds = where(letters.RegexFullMatch(pattern=re2(expression)), kind, kinds)
+        kinds = where(letters.RegexFullMatch(pattern=strings.re2(expression)), kind, kinds)
 
     def is_kind(values: Proxy, *of: int) -> Proxy:
         return functools.reduce(operator.or_, [values == kind for kind in of])
 
-    before, _ = beside(kinds, _SPACE)
-    marked, _ = beside(_last_unmarked(kinds), _SPACE)
+    before, _ = strings.beside(kinds, _SPACE)
+    marked, _ = strings.beside(_last_unmarked(kinds), _SPACE)
     in_word = is_kind(before, _MARK) & ~is_kind(marked, _IDEOGRAPH) | is_kind(before, _WORD)
     marked = is_kind(kinds, _MARK) & is_kind(before, _IDEOGRAPH, _WORD, _MARK)
     goes_on = is_kind(kinds, _WORD) & in_word | marked | is_kind(kinds, _SPACE)
@@ -196,7 +186,7 @@ def _last_unmarked(kinds: Proxy) -> Proxy:
     At the start of a text it is the kind of a space.
     """
     plain = kinds != _MARK
-    begin = is_first(kinds) & ~plain
+    begin = strings.is_first(kinds) & ~plain
     kinds = where(begin, _SPACE, kinds)
     plain = (plain | begin).Reshape([-1])
     place = plain.integers().CumSum(0)  # from 1

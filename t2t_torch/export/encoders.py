@@ -9,120 +9,90 @@ import numpy as np
 from onnx import TensorProto
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export import decode_ids
+from t2t_torch.export import decode_ids, encoder_graph, strings
 from t2t_torch.export.graph import EXTENSIONS, Graph, Proxy, concat, loop, where
-from t2t_torch.export.pieces import sentence_pieces
-from t2t_torch.export.strings import (
-    NONE,
-    EncoderGraph,
-    FieldText,
-    NumberRows,
-    Spelling,
-    WordIds,
-    at_least_one,
-    before_end,
-    beside,
-    blank_mask,
-    characters_of,
-    count_of,
-    counted,
-    is_first,
-    joined,
-    joined_words,
-    look_up,
-    named,
-    of_flat,
-    replaced,
-    spaced,
-    substitute,
-    texts_of,
-    turned,
-    utf8,
-)
-from t2t_torch.export.subtokens import unescaped_texts
-from t2t_torch.text.encoder import (
-    NUM_RESERVED,
-    PAD,
-    ByteEncoder,
-    CharacterEncoder,
-    IntegerEncoder,
-    TextEncoder,
-    TokenEncoder,
-)
+from t2t_torch.export.pieces import sentence_pieces, unescaped_texts
+from t2t_torch.text import encoder as text_encoder
+from t2t_torch.text.encoder import NUM_RESERVED, PAD, TextEncoder
 from t2t_torch.text.subword import ESCAPES, SubwordEncoder
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 _SPACE, *_OTHER_SPACES = (ord(space) + NUM_RESERVED for space in " \t\r\n")
 
 
-class ByteGraph(EncoderGraph):
+@encoder_graph.register(text_encoder.ByteEncoder)
+class ByteGraph(strings.EncoderGraph):
     """A `ByteEncoder` in a graph."""
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns one id per byte of each text."""
         letters = field.letters
-        octets = utf8(letters.Reshape([-1])).Reshape([-1])
+        octets = strings.utf8(letters.Reshape([-1])).Reshape([-1])
         is_byte = octets >= 0
         ids = octets.Compress(is_byte, axis=0) + NUM_RESERVED
         is_byte = is_byte.integers().Reshape(letters.size(0).Concat([-1], axis=0))
-        return of_flat(ids, is_byte.sum(1))
+        return strings.of_flat(ids, is_byte.sum(1))
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns one id per byte of the words and the spaces between them."""
-        ids = self.of_texts(FieldText(words=field.words))
-        begins = (ids.values > PAD) & is_first(ids.values)
+        ids = self.of_texts(strings.FieldText(words=field.words))
+        begins = (ids.values > PAD) & strings.is_first(ids.values)
         starts = (begins | (ids.values == _SPACE)).NonZero()[1]
-        return WordIds(ids, of_flat(starts, field.word_counts))
+        return strings.WordIds(ids, strings.of_flat(starts, field.word_counts))
 
-    def spelled(self, field: FieldText) -> Spelling:
+    def spelled(self, field: strings.FieldText) -> strings.Spelling:
         """Returns the bytes of each text."""
         ids = self.of_texts(field).values
         spaces = (PAD, _SPACE, *_OTHER_SPACES)
-        return Spelling(ids, functools.reduce(operator.or_, [ids == one for one in spaces]))
+        return strings.Spelling(ids, functools.reduce(operator.or_, [ids == one for one in spaces]))
 
 
-@decode_ids.register(ByteEncoder)
-def _decode_bytes(encoder: ByteEncoder, graph: Graph, ids: Proxy) -> Proxy:
+@decode_ids.register(text_encoder.ByteEncoder)
+def _decode_bytes(encoder: text_encoder.ByteEncoder, graph: Graph, ids: Proxy) -> Proxy:
     octets = ids - NUM_RESERVED
-    return texts_of(where((octets >= 0) & (octets < 256) & kept(ids), octets, NONE))
+    return strings.texts_of(where((octets >= 0) & (octets < 256) & kept(ids), octets, strings.NONE))
 
 
-class SubwordGraph(EncoderGraph):
+@encoder_graph.register(SubwordEncoder)
+class SubwordGraph(strings.EncoderGraph):
     """A `SubwordEncoder` in a graph.
 
     The only difference: onnxruntime_extensions end a text at NUL, so the graph rejects NUL.
     """
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns the ids of each text."""
         ids, lengths = sentence_pieces(self._escaped(field).texts, self.encoder.model)
-        return of_flat(ids, lengths)
+        return strings.of_flat(ids, lengths)
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns the ids of each text's words; all but the first include the space before them."""
-        words = at_least_one(self._escaped(field).words, "")
-        ids, counts = sentence_pieces(spaced(words).Reshape([-1]), self.encoder.model)
+        words = strings.at_least_one(self._escaped(field).words, "")
+        ids, counts = sentence_pieces(strings.spaced(words).Reshape([-1]), self.encoder.model)
         counts = counts.Reshape(words.Shape())
         starts = where(words == "", 0, counts.CumSum(1, exclusive=1))
         lengths = counts.sum(1)
-        return WordIds(of_flat(ids, lengths), NumberRows(starts, field.word_counts))
+        return strings.WordIds(
+            strings.of_flat(ids, lengths), strings.NumberRows(starts, field.word_counts)
+        )
 
-    def _escaped(self, field: FieldText) -> FieldText:
+    def _escaped(self, field: strings.FieldText) -> strings.FieldText:
+        """Returns texts escaped for sentencepiece."""
+
+        def escape(some: Proxy) -> Proxy:
+            return strings.joined(strings.substitute(strings.characters_of(some), ESCAPES))
+
         texts = field.texts
         sound = texts.RegexFullMatch(pattern=r"[^\x{0}]*").all()
         texts = self.graph.require(sound, f"{self._name}: a text holds the character NUL", texts)
-        return FieldText(replaced(texts, f"[^{''.join(ESCAPES)}]*", self._escape))
-
-    def _escape(self, texts: Proxy) -> Proxy:
-        """Returns texts escaped for sentencepiece.  [B] string."""
-        return joined(substitute(characters_of(texts), ESCAPES))
+        return strings.FieldText(strings.replaced(texts, f"[^{''.join(ESCAPES)}]*", escape))
 
 
 @decode_ids.register(SubwordEncoder)
 def _decode_subwords(encoder: SubwordEncoder, graph: Graph, ids: Proxy) -> Proxy:
     """Returns `decode_ids`; a text also ends at the id of the byte NUL."""
     # sentencepiece's unknown id, the first after the reserved ones, has no text.
-    mask = before_end(ids) & (ids > NUM_RESERVED) & (ids < encoder.vocab_size)
+    mask = strings.before_end(ids) & (ids > NUM_RESERVED) & (ids < encoder.vocab_size)
 
     def decode(body: Graph, number: Proxy, texts: Proxy) -> tuple[Proxy, ...]:
         row = ids[number].Compress(mask[number])
@@ -131,12 +101,12 @@ def _decode_subwords(encoder: SubwordEncoder, graph: Graph, ids: Proxy) -> Proxy
 
     none, count = graph.constant(np.array([], object)), ids.size(0).Squeeze()
     (texts,) = loop(graph, decode, none, kinds=[("string", [None])], count=count)
-    return joined(_unescaped(characters_of(texts)))
+    return strings.joined(_unescaped(strings.characters_of(texts)))
 
 
 def _unescaped(letters: Proxy) -> Proxy:
     """Returns characters with two-character escapes replaced by one.  [B, L] string."""
-    before, after = beside(letters, "")
+    before, after = strings.beside(letters, "")
     whole = letters
     for character, escaped in ESCAPES.items():
         mark, digit = escaped[0], escaped[1]
@@ -167,27 +137,31 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
 
 @decode_ids.register(SubtokenEncoder)
 def _decode_subtokens(encoder: SubtokenEncoder, graph: Graph, ids: Proxy) -> Proxy:
-    return unescaped_texts(joined(named(encoder.subtokens, ids, kept(ids))))
+    return unescaped_texts(strings.joined(strings.named(encoder.subtokens, ids, kept(ids))))
 
 
-@decode_ids.register(CharacterEncoder)
-def _decode_characters(encoder: CharacterEncoder, graph: Graph, ids: Proxy) -> Proxy:
+@decode_ids.register(text_encoder.CharacterEncoder)
+def _decode_characters(encoder: text_encoder.CharacterEncoder, graph: Graph, ids: Proxy) -> Proxy:
     unknown = encoder.decode([encoder.vocab_size])
-    return joined(named(["", "", unknown, *encoder.characters], ids, kept(ids), unknown))
+    return strings.joined(
+        strings.named(["", "", unknown, *encoder.characters], ids, kept(ids), unknown)
+    )
 
 
-@decode_ids.register(IntegerEncoder)
-def _decode_integers(encoder: IntegerEncoder, graph: Graph, ids: Proxy) -> Proxy:
+@decode_ids.register(text_encoder.IntegerEncoder)
+def _decode_integers(encoder: text_encoder.IntegerEncoder, graph: Graph, ids: Proxy) -> Proxy:
     mask = kept(ids)
-    return joined_words(where(mask, (ids - NUM_RESERVED).Cast(to=TensorProto.STRING), ""), mask)
+    return strings.joined_words(
+        where(mask, (ids - NUM_RESERVED).Cast(to=TensorProto.STRING), ""), mask
+    )
 
 
-@decode_ids.register(TokenEncoder)
-def _decode_words(encoder: TokenEncoder, graph: Graph, ids: Proxy) -> Proxy:
+@decode_ids.register(text_encoder.TokenEncoder)
+def _decode_words(encoder: text_encoder.TokenEncoder, graph: Graph, ids: Proxy) -> Proxy:
     if encoder.reverse:
         raise ExportError("its words are from the last to the first.")
     mask = kept(ids)
-    return joined_words(named(encoder.tokens, ids, mask), mask)
+    return strings.joined_words(strings.named(encoder.tokens, ids, mask), mask)
 
 
 def decoded_hypotheses(encoder: TextEncoder, ids: Proxy) -> Proxy:
@@ -208,41 +182,43 @@ def decoded_hypotheses(encoder: TextEncoder, ids: Proxy) -> Proxy:
 
 def kept(ids: Proxy) -> Proxy:
     """Returns a mask of the ids of the text.  [B, T] bool."""
-    return before_end(ids) & (ids != PAD)
+    return strings.before_end(ids) & (ids != PAD)
 
 
-class TokenTable(EncoderGraph):
+@encoder_graph.register(text_encoder.TokenEncoder)
+class TokenTable(strings.EncoderGraph):
     """A `TokenEncoder` in a graph."""
 
-    def __init__(self, encoder: TokenEncoder, graph: Graph, name: str) -> None:
+    def __init__(self, encoder: text_encoder.TokenEncoder, graph: Graph, name: str) -> None:
         super().__init__(encoder, graph, name)
         words = enumerate(encoder.tokens[NUM_RESERVED:], NUM_RESERVED)
         # An empty line of a vocabulary file is never a word of a text; here it is the padding.
         self._numbers = {**{word: number for number, word in words}, "": PAD}
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns one id per whitespace-separated token (`str.split`) of each text."""
         rows = self._looked_up(field.lower_parts if self.encoder.lower_case else field.parts)
-        return turned(rows) if self.encoder.reverse else rows
+        return strings.turned(rows) if self.encoder.reverse else rows
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns one id per word."""
         ids = self._looked_up(field.lower_words if self.encoder.lower_case else field.words)
-        return WordIds(ids, counted(ids.lengths))
+        return strings.WordIds(ids, strings.counted(ids.lengths))
 
-    def _looked_up(self, words: Proxy) -> NumberRows:
+    def _looked_up(self, words: Proxy) -> strings.NumberRows:
         unknown = next(iter(self.encoder.unknown_ids), -1)
-        ids = at_least_one(look_up(words, self._numbers, unknown), PAD)
+        ids = strings.at_least_one(strings.look_up(words, self._numbers, unknown), PAD)
         if unknown < 0:
             known = ids.ReduceMin(keepdims=0) >= 0
             ids = self.graph.require(known, f"{self._name}: a word is not in the vocabulary", ids)
-        return NumberRows(ids, count_of(words))
+        return strings.NumberRows(ids, strings.count_of(words))
 
 
-class SymbolTable(EncoderGraph):
+@encoder_graph.register(text_encoder.CharacterEncoder)
+class SymbolTable(strings.EncoderGraph):
     """A `CharacterEncoder` in a graph."""
 
-    def __init__(self, encoder: CharacterEncoder, graph: Graph, name: str) -> None:
+    def __init__(self, encoder: text_encoder.CharacterEncoder, graph: Graph, name: str) -> None:
         super().__init__(encoder, graph, name)
         (self._unknown,) = encoder.unknown_ids
         known = enumerate(encoder.characters, self._unknown + 1)
@@ -250,42 +226,45 @@ class SymbolTable(EncoderGraph):
 
     def ids_of(self, letters: Proxy) -> Proxy:
         """Returns the id of each character, `PAD` for the empty string: string to int64."""
-        return look_up(letters, self._numbers, self._unknown)
+        return strings.look_up(letters, self._numbers, self._unknown)
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns one id per character of each text."""
-        return NumberRows(self.ids_of(field.letters), count_of(field.letters))
+        return strings.NumberRows(self.ids_of(field.letters), strings.count_of(field.letters))
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns one id per character of the words and the spaces between them."""
-        letters = characters_of(joined(spaced(field.words)))
-        starts = ((letters != "") & is_first(letters) | (letters == " ")).NonZero()[1]
-        ids = NumberRows(self.ids_of(letters), count_of(letters))
-        return WordIds(ids, of_flat(starts, field.word_counts))
+        letters = strings.characters_of(strings.joined(strings.spaced(field.words)))
+        starts = ((letters != "") & strings.is_first(letters) | (letters == " ")).NonZero()[1]
+        ids = strings.NumberRows(self.ids_of(letters), strings.count_of(letters))
+        return strings.WordIds(ids, strings.of_flat(starts, field.word_counts))
 
-    def spelled(self, field: FieldText) -> Spelling:
+    def spelled(self, field: strings.FieldText) -> strings.Spelling:
         """Returns the characters of each text."""
-        return Spelling(self.ids_of(field.letters), blank_mask(field.letters, " \t\r\n"))
+        return strings.Spelling(
+            self.ids_of(field.letters), strings.blank_mask(field.letters, " \t\r\n")
+        )
 
 
-class IntegerTable(EncoderGraph):
+@encoder_graph.register(text_encoder.IntegerEncoder)
+class IntegerTable(strings.EncoderGraph):
     """An `IntegerEncoder` in a graph.
 
     The only difference: integers have at most eighteen ASCII digits and no underscores.
     """
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns one id per whitespace-separated token (`str.split`) of each text."""
         return self._encoded(field.parts)
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns one id per word."""
         ids = self._encoded(field.words)
-        return WordIds(ids, counted(ids.lengths))
+        return strings.WordIds(ids, strings.counted(ids.lengths))
 
-    def _encoded(self, words: Proxy) -> NumberRows:
-        lengths, size = count_of(words), self.encoder.vocab_size
-        words = at_least_one(words, "")
+    def _encoded(self, words: Proxy) -> strings.NumberRows:
+        lengths, size = strings.count_of(words), self.encoder.vocab_size
+        words = strings.at_least_one(words, "")
         blank = words == ""
         words = where(blank, "0", words)
         written = words.RegexFullMatch(pattern="[+-]?[0-9]{1,18}").all()
@@ -294,4 +273,4 @@ class IntegerTable(EncoderGraph):
         within = ((ids >= NUM_RESERVED) & (ids < size)).all()
         message = f"{self._name}: an integer is not from 0 to {size - NUM_RESERVED - 1}"
         ids = self.graph.require(within, message, ids)
-        return NumberRows(where(blank, PAD, ids), lengths)
+        return strings.NumberRows(where(blank, PAD, ids), lengths)

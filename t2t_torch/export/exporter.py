@@ -14,7 +14,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import onnx
@@ -22,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import t2t_torch
+from t2t_torch import __version__ as own_version
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ExportError, UsageError
@@ -45,7 +44,6 @@ from t2t_torch.export.quantization import check_faster, check_quality
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import (
     CtcExportTarget,
-    ExportTarget,
     LabelExportTarget,
     TextExportTarget,
     check_writes,
@@ -107,13 +105,13 @@ class Exported:
 
 
 class ModelOrigin(NamedTuple):
-    """Origin of the exported model.
+    """Origin of the exported model, as its signature has it.
 
     Attributes:
       problem: full name of the problem or trial.
       model: name of the model.
       step: step of the checkpoint.
-      chosen: how the checkpoint was chosen, such as "step 500".
+      checkpoint: how the checkpoint was chosen, such as "step 500".
       members: the models of an ensemble; see `Signature.members`.
       column_names, column_forms: see `Problem`.
     """
@@ -121,10 +119,10 @@ class ModelOrigin(NamedTuple):
     problem: str
     model: str
     step: int
-    chosen: str
+    checkpoint: str
     members: tuple[str, ...] = ()
-    column_names: Mapping[str, str] = MappingProxyType({})
-    column_forms: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    column_names: Mapping[str, str] = {}
+    column_forms: Mapping[str, Mapping[str, Any]] = {}
 
 
 class Exporter(ABC):
@@ -232,17 +230,13 @@ class Exporter(ABC):
         names = list(self.packages)
         if parts.get("needs_extensions"):
             names.append("onnxruntime_extensions")
-        origin = self.origin
         return Signature(
-            problem=origin.problem,
-            model=origin.model,
-            step=origin.step,
-            checkpoint=origin.chosen,
-            members=origin.members,
-            column_names=dict(origin.column_names),
-            column_forms=dict(origin.column_forms),
+            **self.origin._asdict(),
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            made_with={name: _version(name) for name in names},
+            made_with={
+                name: own_version if name == "t2t_torch" else importlib.metadata.version(name)
+                for name in names
+            },
             form=self.form,
             **parts,
         )
@@ -285,12 +279,6 @@ class Exporter(ABC):
         return Exported(settings.folder, signature, verified, time.perf_counter() - start)
 
 
-def _version(package: str) -> str:
-    if package == "t2t_torch":
-        return t2t_torch.__version__
-    return importlib.metadata.version(package)
-
-
 def check_size(model: nn.Module, otherwise: str) -> None:
     """Raises ExportError if the weights of a model do not fit into an ONNX file.
 
@@ -327,8 +315,8 @@ class RunExporter(Exporter):
             self.loaded.info.step,
             chosen,
             tuple(map(str, members)) if len(members) > 1 else (),
-            self.loaded.problem.column_names,
-            self.loaded.problem.column_forms,
+            dict(self.loaded.problem.column_names),
+            dict(self.loaded.problem.column_forms),
         )
 
 
@@ -344,8 +332,8 @@ class OnnxExporter(RunExporter):
         model = self.loaded.model
         if isinstance(model, T2TModel) and (part := model.for_graph()) is not model:
             self.loaded = self.loaded._replace(model=part)
-            chosen = f"{self.origin.chosen}, its output without the decoder"
-            self.origin = self.origin._replace(chosen=chosen)
+            checkpoint = f"{self.origin.checkpoint}, its output without the decoder"
+            self.origin = self.origin._replace(checkpoint=checkpoint)
         self._target = target_of(self.loaded, settings.decoding)
 
     def write(self, folder: Path) -> Signature:
@@ -388,7 +376,7 @@ class OnnxExporter(RunExporter):
         return verified._replace(answers=answers, metrics=metrics, times=times)
 
 
-def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
+def target_of(loaded: Loaded, hparams: DecodeHParams) -> LabelExportTarget | TextExportTarget:
     """Returns the export target: a model that predicts labels, or one that generates texts.
 
     Args:
@@ -431,7 +419,7 @@ def check_exportable(loaded: Loaded) -> None:
 _READ_ME = """# {signature.model} of {signature.problem}
 
 `t2t-exporter --format=safetensors` wrote this folder, of {signature.checkpoint}: {tensors} tensors
-with {numbers:,} numbers. t2t_torch loads it as it loads a run:
+with {numbers:,} numbers. t2t_torch loads it as it loads a run{code}:
 
 ```python
 import t2t_torch
@@ -447,7 +435,7 @@ from safetensors.torch import load_file
 weights = load_file("model.safetensors")
 ```
 
-`hparams.json` says what they are the weights of, `task.json` which model and problem.
+{settings}
 """
 
 
@@ -460,22 +448,44 @@ class WeightsReport(VerificationReport):
 
 
 class WeightsExporter(RunExporter):
-    """Exports the weights as safetensors, in a folder that is loadable like a run."""
+    """Exports the weights as safetensors, in a folder that is loadable like a run.
 
+    Attributes:
+      code_note: mention of the code in the README.
+      settings_note: sentence about the settings in the README.
+      model: the model.
+    """
+
+    code_note: ClassVar[str] = ""
+    settings_note: ClassVar[str] = (
+        "`hparams.json` says what they are the weights of, `task.json` which model and problem."
+    )
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
     reads_data = False
+
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
+        self.model: nn.Module = self.loaded.model
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`; reads no data."""
         self._tensors = {
             name: tensor.detach().cpu().contiguous()
-            for name, tensor in model_tensors(self.loaded.model).items()
+            for name, tensor in model_tensors(self.model).items()
         }
         save_file(self._tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
+        self.copy_settings(folder)
+        return self.signature()
+
+    def copy_settings(self, folder: Path) -> None:
+        """Copies what is needed to load the weights: hyperparameters, vocabularies, code."""
         copy_explanations(self.settings.runs, self.loaded, folder)
         write_task(self.settings.run_dir, self.loaded, folder)
-        return self.signature()
+
+    def load(self, folder: Path) -> nn.Module:
+        """Returns the model that is loaded from the folder."""
+        return load_run(folder).model  # type: ignore[no-any-return]
 
     def readme(self, signature: Signature) -> str:
         """See `Exporter.readme`."""
@@ -484,13 +494,15 @@ class WeightsExporter(RunExporter):
             folder=self.settings.folder.name,
             tensors=len(self._tensors),
             numbers=sum(tensor.numel() for tensor in self._tensors.values()),
+            code=self.code_note,
+            settings=self.settings_note,
         )
 
     def verify(self, folder: Path) -> WeightsReport:
         """See `Exporter.verify`."""
         check_same(self._tensors, load_file(check_regular(folder / CHECKPOINT_MODEL)), "the file")
-        read = load_run(folder).model.state_dict()
-        check_same(self.loaded.model.state_dict(), read, "a model that is loaded from it")
+        read = self.load(folder).state_dict()
+        check_same(self.model.state_dict(), read, "a model that is loaded from it")
         return WeightsReport()
 
 

@@ -99,12 +99,12 @@ def load_members(settings: ExportSettings, scratch: Path) -> list[Member]:
       UsageError: `problem` is not a problem of the run, or is missing for a run of several
         problems.
     """
-    members = []
-    for number, path in enumerate(settings.runs):
+    members: dict[Path, Member] = {}
+    for number, path in enumerate(dict.fromkeys(settings.runs)):
         folder = scratch / str(number)
         folder.mkdir()
-        members.append(_member(settings, path, folder))
-    return members
+        members[path] = _member(settings, path, folder)
+    return [members[path] for path in settings.runs]
 
 
 def _member(settings: ExportSettings, path: Path, scratch: Path) -> Member:

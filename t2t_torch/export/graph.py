@@ -172,7 +172,7 @@ class Graph:
     @property
     def needs_extensions(self) -> bool:
         """True if the graph has operators of onnxruntime_extensions."""
-        return EXTENSIONS in set(_domains(self.nodes))
+        return any(node.domain == EXTENSIONS for node in _walk(self.nodes))
 
     def input(self, name: str, dtype: str | int, shape: Shape) -> Proxy:
         """Adds an input and returns its value.
@@ -295,7 +295,7 @@ class Graph:
         if model.functions:
             model = inliner.inline_local_functions(model)
         for opset in model.opset_import:
-            is_used = opset.domain in set(_domains(model.graph.node))
+            is_used = any(node.domain == opset.domain for node in _walk(model.graph.node))
             if OPSETS.get(opset.domain) != opset.version and is_used:
                 raise ExportError(
                     f"the model has version {opset.version} of the operators {opset.domain!r}, "
@@ -331,7 +331,9 @@ class Graph:
     def proto(self) -> onnx.GraphProto:
         """Returns the graph with the constants that are used."""
         tensors = [*self._constants.values(), *self._weights.values()]
-        read = set(_reads(self.nodes))
+        read = {name for node in _walk(self.nodes) for name in node.input}
+        bodies = (body for node in _walk(self.nodes) for body in _bodies(node))
+        read |= {one.name for body in bodies for one in body.output}
         return helper.make_graph(
             self.nodes,
             self.name,
@@ -342,7 +344,7 @@ class Graph:
 
     def model(self) -> onnx.ModelProto:
         """Returns the graph as a model, validated by onnx's checker."""
-        domains = {"", *_domains(self.nodes)}
+        domains = {"", *(node.domain for node in _walk(self.nodes))}
         model = helper.make_model(
             self.proto(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in OPSETS.items() if d in domains],
@@ -357,14 +359,11 @@ class Graph:
 
 
 def _value_info(name: str, dtype: str | int, shape: Shape) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, _kind(dtype), list(shape))
-
-
-def _kind(dtype: str | int) -> int:
-    """Returns ONNX's number of a dtype."""
-    if isinstance(dtype, int):
-        return dtype
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(object if dtype == "string" else dtype)))
+    """Returns the description of a value; a dtype is numpy's name, "string", or ONNX's number."""
+    if not isinstance(dtype, int):
+        named = np.dtype(object if dtype == "string" else dtype)
+        dtype = int(helper.np_dtype_to_tensor_dtype(named))
+    return helper.make_tensor_value_info(name, dtype, list(shape))
 
 
 def _tensor(array: npt.NDArray[Any], name: str) -> onnx.TensorProto:
@@ -384,19 +383,12 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def _domains(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
+def _walk(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yields nodes, and those of their bodies."""
     for node in nodes:
-        yield node.domain
+        yield node
         for body in _bodies(node):
-            yield from _domains(body.node)
-
-
-def _reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
-    for node in nodes:
-        yield from node.input
-        for body in _bodies(node):
-            yield from _reads(body.node)
-            yield from (one.name for one in body.output)
+            yield from _walk(body.node)
 
 
 def remove_metadata(graph: onnx.GraphProto | onnx.FunctionProto) -> None:

@@ -13,7 +13,7 @@ import linecache
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,8 +39,7 @@ output."""
 _op: Any = opset20
 
 
-@torch.library.custom_op("t2t_torch::lstm_layer", mutates_args=())
-def lstm_layer(
+def _lstm_layer(
     x: Tensor,
     lengths: Tensor,
     weight: Tensor,
@@ -49,7 +48,9 @@ def lstm_layer(
     hidden: Tensor,
     cell: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the outputs of an LSTM layer, zeros at padding, and its state at each row's end.
+    """Returns tensors of the shapes of an LSTM layer's outputs, and of its state at each row's end.
+
+    The values are zeros: a trace reads the shapes, and ONNX's LSTM computes the values.
 
     Args:
       x: [B, S, E].
@@ -61,48 +62,15 @@ def lstm_layer(
       cell: initial cells, [D, B, H].
 
     Returns:
-      Outputs [B, S, D * H], and the final outputs and cells, [D, B, H] each.
+      Outputs [B, S, D * H], zeros at padding, and the final outputs and cells, [D, B, H] each.
     """
-    mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
-    ends = (lengths.long() - 1).clamp(min=0)[:, None]
-    backward = recurrent.backward_places(mask)
-    outputs, after = [], []
-    for direction, index in zip(range(len(weight)), (None, backward), strict=False):
-        weights = (weight[direction], recurrent_weight[direction], *bias[direction].chunk(2))
-        back = [_ordered(each, tuple(_GATES.index(gate) for gate in range(4))) for each in weights]
-        before = hidden[direction, None], cell[direction, None]
-        turned = recurrent.turned(x, index)
-        states = torch.lstm(turned, before, back, True, 1, 0.0, False, False, True)[0]
-        outputs.append(recurrent.turned(states, index))
-        after.append(_memory_at_ends(turned, before, back, ends))
-    whole = torch.cat(outputs, -1) * mask[..., None].to(x.dtype)
-    hiddens, cells = (torch.stack(parts) for parts in zip(*after, strict=True))
-    return whole, hiddens, cells
-
-
-def _memory_at_ends(
-    x: Tensor, before: tuple[Tensor, Tensor], weights: list[Tensor], ends: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Returns the state of one direction after each row's last position.  [B, H] each."""
-    hidden, cell = before
-    states = []
-    for place in range(x.size(1)):
-        _, hidden, cell = torch.lstm(
-            x[:, place : place + 1], (hidden, cell), weights, True, 1, 0.0, False, False, True
-        )
-        states.append(torch.cat([hidden[0], cell[0]], -1))
-    index = ends[..., None].expand(-1, 1, states[0].size(-1))
-    last = torch.stack(states, 1).gather(1, index).squeeze(1)
-    hidden, cell = last.chunk(2, -1)
-    return hidden.clone(), cell.clone()
-
-
-@lstm_layer.register_fake
-def _(x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    _, _, recurrent_weight, _, hidden, cell = others
     directions, _, size = recurrent_weight.shape
-    whole = x.new_empty(x.size(0), x.size(1), directions * size)
-    return whole, torch.empty_like(hidden), torch.empty_like(cell)
+    whole = x.new_zeros(x.size(0), x.size(1), directions * size)
+    return whole, torch.zeros_like(hidden), torch.zeros_like(cell)
+
+
+lstm_layer = torch.library.custom_op("t2t_torch::lstm_layer", _lstm_layer, mutates_args=())
+lstm_layer.register_fake(_lstm_layer)
 
 
 def _translated(
@@ -145,13 +113,12 @@ class _Layers(nn.Module):
         self.num_layers = len(lstm.layers)
         for number, directions in enumerate(lstm.layers):
             ones: Any = directions
-            weights = [_ordered(one.weight_ih_l0, _GATES) for one in ones]
+            weights = [_ordered(one.weight_ih_l0) for one in ones]
             self.register_buffer(f"weight{number}", torch.stack(weights))
-            weights = [_ordered(one.weight_hh_l0, _GATES) for one in ones]
+            weights = [_ordered(one.weight_hh_l0) for one in ones]
             self.register_buffer(f"recurrent{number}", torch.stack(weights))
             biases = [
-                torch.cat([_ordered(b, _GATES) for b in (one.bias_ih_l0, one.bias_hh_l0)])
-                for one in ones
+                torch.cat([_ordered(b) for b in (one.bias_ih_l0, one.bias_hh_l0)]) for one in ones
             ]
             self.register_buffer(f"bias{number}", torch.stack(biases))
 
@@ -179,10 +146,10 @@ class _Layers(nn.Module):
         return x, recurrent.Memory(torch.stack(hiddens), torch.stack(cells))
 
 
-def _ordered(weight: Tensor, gates: tuple[int, ...]) -> Tensor:
-    """Returns a weight with the four gates on the first axis permuted.  [4 H, ...]."""
+def _ordered(weight: Tensor) -> Tensor:
+    """Returns a weight of torch with its four gates in ONNX's order.  [4 H, ...]."""
     parts = weight.detach().chunk(4)
-    return torch.cat([parts[gate] for gate in gates])
+    return torch.cat([parts[gate] for gate in _GATES])
 
 
 def replace_lstms(
@@ -216,15 +183,22 @@ _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), conte
 
 
 class NamedNetwork(nn.Module):
-    """A network with named inputs.  Subclasses define `compute`.
+    """A network with named inputs.
 
     Args:
       names: names of the inputs, in the order of the arguments.
+      model: the model that it runs.
+      function: function from the model and its inputs by name to the outputs by name; a subclass
+        may override `compute` instead.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(
+        self, names: Iterable[str], model: Any = None, function: Callable[..., Any] | None = None
+    ) -> None:
         super().__init__()
         self.names = list(names)
+        self.model = model
+        self._function = function
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
         """Returns the outputs of `compute`."""
@@ -232,20 +206,13 @@ class NamedNetwork(nn.Module):
 
     def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs by name for inputs by name."""
-        raise NotImplementedError
+        assert self._function is not None
+        outputs: dict[str, Tensor] = self._function(self.model, inputs)
+        return outputs
 
 
 class Network(NamedNetwork):
-    """The exported network: `model.hidden_states`, and `Modality.predict` of each target.
-
-    Args:
-      model: the model.
-      names: names of the features, in the order of the arguments.
-    """
-
-    def __init__(self, model: T2TModel | Ensemble, names: list[str]) -> None:
-        super().__init__(names)
-        self.model = model
+    """The exported network: `model.hidden_states`, and `Modality.predict` of each target."""
 
     def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
@@ -280,7 +247,7 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
     still = frozen(model)
     replace_lstms(still)
     varying = axes_of(model.features, example)
-    return exported(type(model).__name__, Network(still, list(example)), example, varying)
+    return exported(type(model).__name__, Network(example, still), example, varying)
 
 
 def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -319,30 +286,26 @@ def exported(
     """
     network = network.eval()
     axes = tuple(dict.fromkeys(varying.get(one, ()), torch.export.Dim.AUTO) for one in example)
-    try:
-        with torch.no_grad(), quiet(), _fixed_sizes() as fixed:
-            program = torch.export.export(
-                network, tuple(example.values()), dynamic_shapes=(axes,), strict=False
-            )
-            outputs = list(network(*example.values()))
-            graph = torch.onnx.export(
-                program,
-                dynamo=True,
-                opset_version=OPSETS[""],
-                custom_translation_table={**LSTM_TRANSLATIONS, **SORT_TRANSLATIONS},
-                input_names=list(example),
-                output_names=outputs,
-                verbose=False,
-            )
-            assert graph is not None
-            graph.optimize()
-            model: onnx.ModelProto = graph.model_proto
-            for part in (model.graph, *model.functions):
-                remove_metadata(part)
-            model.ClearField("metadata_props")
-    except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
-        why, *_ = (str(error).strip() or type(error).__name__).splitlines()
-        raise ExportError(f"{name} cannot be exported: {why} {otherwise}") from error
+    with tracing(f"{name} cannot be exported", otherwise), _fixed_sizes() as fixed:
+        program = torch.export.export(
+            network, tuple(example.values()), dynamic_shapes=(axes,), strict=False
+        )
+        outputs = list(network(*example.values()))
+        graph = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSETS[""],
+            custom_translation_table={**LSTM_TRANSLATIONS, **SORT_TRANSLATIONS},
+            input_names=list(example),
+            output_names=outputs,
+            verbose=False,
+        )
+        assert graph is not None
+        graph.optimize()
+        model: onnx.ModelProto = graph.model_proto
+        for part in (model.graph, *model.functions):
+            remove_metadata(part)
+        model.ClearField("metadata_props")
     _check_varies(model, name, varying, fixed)
     return model
 
@@ -406,3 +369,22 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+@contextlib.contextmanager
+def tracing(what: str, otherwise: str) -> Iterator[None]:
+    """Disables gradients and torch's messages, and names the reason why a trace fails.
+
+    Args:
+      what: what is not possible, the beginning of the error.
+      otherwise: end of the error: what to do instead.
+
+    Raises:
+      ExportError: the body fails.
+    """
+    try:
+        with torch.no_grad(), quiet():
+            yield
+    except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
+        why, *_ = (str(error).strip() or type(error).__name__).splitlines()
+        raise ExportError(f"{what}: {why} {otherwise}") from error

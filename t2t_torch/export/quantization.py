@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 import time
 import warnings
@@ -180,11 +181,7 @@ _OF_ALL_PROBABILITIES = ("neg_log_perplexity",)
 
 
 def metrics_of(
-    predictor: LabelPredictor,
-    data_dir: Path,
-    numbers: Sequence[int],
-    answers: Sequence[Prediction],
-    split: Split = Split.EVAL,
+    predictor: LabelPredictor, data_dir: Path, numbers: Sequence[int], answers: Sequence[Prediction]
 ) -> dict[str, float]:
     """Returns the problem's metrics over rows, by the names that `t2t-eval` uses.
 
@@ -193,16 +190,16 @@ def metrics_of(
     Args:
       predictor: predictor with the problem and its features.
       data_dir: folder of the generated data.
-      numbers: ascending row indices in the split.
+      numbers: ascending row indices in the dev split.
       answers: predictions, one per row.
-      split: the split.
     """
     features, problem = predictor.features, predictor.problem
-    shards = Shards.open(data_dir, problem.dataset_name, split)
-    batch = {
-        name: _right(feature, stored(shards, features.columns[name], numbers))
-        for name, feature in {**features.targets, **features.notes}.items()
-    }
+    shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
+    batch = {}
+    for name, feature in {**features.targets, **features.notes}.items():
+        rows = stored(shards, features.columns[name], numbers)
+        ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
+        batch[name] = torch.from_numpy(padded(feature, ragged))
     logits, spans = {}, span_targets(features)
     for name, feature in features.targets.items():
         values = [answer.values[name] for answer in answers]
@@ -223,11 +220,6 @@ def metrics_of(
     result = evaluation.result()
     del result["loss"]
     return result
-
-
-def _right(feature: Feature, rows: Sequence[Any]) -> Tensor:
-    ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
-    return torch.from_numpy(padded(feature, ragged))
 
 
 def _contexts(
@@ -268,11 +260,10 @@ def _span_of(words: Sequence[str], value: str, near: int) -> tuple[int, int]:
     """
     text = " ".join(words)
     starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
-    span, place = [], text.find(value)
-    while place >= 0:
-        ends = np.searchsorted(starts, [place, place + len(value) - 1], side="right") - 1
-        first, last = (int(end) for end in ends)
+    spans = []
+    for match in re.finditer(f"(?={re.escape(value)})", text):  # also those that overlap
+        places = [match.start(), match.start() + len(value) - 1]
+        first, last = (np.searchsorted(starts, places, side="right") - 1).tolist()
         is_part = " ".join(words[first : last + 1]) != value
-        span.append((is_part, abs(first - near), first, last))
-        place = text.find(value, place + 1)
-    return min(span)[2:]
+        spans.append((is_part, abs(first - near), first, last))
+    return min(spans)[2:]

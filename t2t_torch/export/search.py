@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import onnx
@@ -207,7 +208,12 @@ class StateProbe:
     @property
     def varying(self) -> dict[str, tuple[int, ...]]:
         """The dynamic axes of each tensor of `example`."""
-        return {name: self._varying(axes) for name, axes in self.axes.items()}
+        varying = {}
+        for name, (rows, batch, others) in self.axes.items():
+            of_batch = [axis for axis in (rows, batch) if axis is not None]
+            behind = [axis + (rows is not None and axis > rows) for axis in others]
+            varying[name] = tuple(sorted([*of_batch, *behind]))
+        return varying
 
     @property
     def sentences(self) -> dict[str, int]:
@@ -231,16 +237,15 @@ class StateProbe:
         # ONNX cannot reshape empty tensors, such as an initial cache.
         return tensor.reshape(shape) if tensor.numel() else tensor.new_zeros(shape)
 
+    def changed(self, state: Any) -> dict[str, Tensor]:
+        """Returns the split tensors of a state that a step changes, with the prefix "next."."""
+        after = tensors_of(state)
+        return {f"next.{name}": self.split(name, after[name]) for name in self.carried}
+
     def joined(self, name: str, tensor: Tensor) -> Tensor:
         """Inverse of `split`."""
         axis = self.axes[name].rows
         return tensor if axis is None else tensor.flatten(axis, axis + 1)
-
-    @staticmethod
-    def _varying(axes: Axes) -> tuple[int, ...]:
-        of_batch = [axis for axis in (axes.rows, axes.batch) if axis is not None]
-        behind = [axis + (axes.rows is not None and axis > axes.rows) for axis in axes.varying]
-        return tuple(sorted([*of_batch, *behind]))
 
 
 class AttentionNetwork(NamedTuple):
@@ -291,7 +296,7 @@ def export_attention(
     ids = torch.full((BATCHES[0], probe.hypotheses), EOS)
     step = exported(
         type(model).__name__,
-        _Reading(model, layers, probe),
+        NamedNetwork(["ids", *probe.axes], model, partial(_read, layers, probe)),
         {"ids": ids, **probe.example},
         {"ids": (0,), **probe.varying},
     )
@@ -302,24 +307,14 @@ def export_attention(
     return AttentionNetwork(step, probe.carried, probe.kept, places, read)
 
 
-class _Reading(NamedNetwork):
-    def __init__(self, model: nn.Module, layers: Sequence[nn.Module], probe: StateProbe) -> None:
-        super().__init__(["ids", *probe.axes])
-        self.model: Any = model
-        self._layers = layers
-        self._probe = probe
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        with watched_layers(self._layers) as seen:
-            _, state = self.model.step(inputs["ids"].flatten(), self._probe.state_of(inputs))
-        after = tensors_of(state)
-        weights = [each.float().mean(1) for each in seen]  # [B, n, S]
-        return {
-            "attention": torch.stack(weights).mean(0),
-            **{
-                f"next.{name}": self._probe.split(name, after[name]) for name in self._probe.carried
-            },
-        }
+def _read(
+    layers: Sequence[nn.Module], probe: StateProbe, model: Any, inputs: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the outputs of `AttentionNetwork.step`."""
+    with watched_layers(layers) as seen:
+        _, state = model.step(inputs["ids"].flatten(), probe.state_of(inputs))
+    weights = [each.float().mean(1) for each in seen]  # [B, n, S]
+    return {"attention": torch.stack(weights).mean(0), **probe.changed(state)}
 
 
 BEAM = ("alive_ids", "alive_log_probs", "ended_ids", "ended_scores")
@@ -389,8 +384,6 @@ def export_search(
     example = batch_of(BATCHES[0], STEPS)
     with torch.no_grad():
         probe = StateProbe(model, hypotheses, batch_of)
-    first = _First(model, search, list(example), probe)
-    step = _Step(model, search, probe)
     # The tensors of a beam after some steps, by name.
     ids = torch.ones(BATCHES[0], hypotheses, STEPS + 1, dtype=torch.int64)
     scores = torch.zeros(BATCHES[0], hypotheses)
@@ -398,17 +391,28 @@ def export_search(
     axes = {name: (0, 2) if value.dim() == 3 else (0,) for name, value in beam_inputs.items()}
     prompt = {} if search.has_inputs else {"prompt": next(iter(example.values()))}
     of_prompt = dict.fromkeys(prompt, (0, 1))
-    limits = {"limits": torch.full((BATCHES[0],), 100)}
+    limits = {"length": torch.tensor(STEPS), "limits": torch.full((BATCHES[0],), 100)}
+    step_inputs = {**limits, **prompt, **beam_inputs, **probe.example}
     name = type(model).__name__
     return SearchNetworks(
-        exported(name, first, example, dict.fromkeys(example, (0, 1))),
         exported(
             name,
-            step,
-            {"length": torch.tensor(STEPS), **limits, **prompt, **beam_inputs, **probe.example},
+            NamedNetwork(example, model, partial(_begin, search, probe)),
+            example,
+            dict.fromkeys(example, (0, 1)),
+        ),
+        exported(
+            name,
+            NamedNetwork(step_inputs, model, partial(_advance, search, probe)),
+            step_inputs,
             {"limits": (0,), **of_prompt, **axes, **probe.varying},
         ),
-        exported(name, _Result(search), {**beam_inputs, **prompt}, {**axes, **of_prompt}),
+        exported(
+            name,
+            NamedNetwork([*beam_inputs, *prompt], None, partial(_finish, search)),
+            {**beam_inputs, **prompt},
+            {**axes, **of_prompt},
+        ),
         probe.carried,
         probe.kept,
         probe.sentences,
@@ -418,86 +422,61 @@ def export_search(
     )
 
 
-class _First(NamedNetwork):
-    def __init__(
-        self, model: nn.Module, search: Search, names: list[str], probe: StateProbe
-    ) -> None:
-        super().__init__(names)
-        self.model: Any = model
-        self._search = search
-        self._split = probe.split
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        hparams = self._search.hparams
-        ids = next(iter(inputs.values()))  # [B, S]
-        lengths = (ids != PAD).sum(1)
-        if self._search.has_inputs:
-            limits = torch.full_like(lengths, hparams.extra_length)
-            if ratio := hparams.input_length_factor:
-                limits = (lengths * ratio + hparams.extra_length + ROUNDING).floor().long()
-            if hparams.max_length:
-                limits = limits.clamp(max=hparams.max_length)
-        else:
-            limits = lengths + hparams.extra_length
-        state = self.model.encode(inputs).expand(hparams.beam_size)
-        tensors = {name: self._split(name, each) for name, each in tensors_of(state).items()}
-        beam = first_beam(limits, ids[:, :0], hparams.beam_size)
-        going = limits > 0
-        initial = {name: getattr(beam, name).clone() for name in BEAM}
-        return {"limits": limits, "going": going, **initial, **tensors}
+def _begin(
+    search: Search, probe: StateProbe, model: Any, inputs: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the outputs of `SearchNetworks.first`."""
+    hparams = search.hparams
+    ids = next(iter(inputs.values()))  # [B, S]
+    lengths = (ids != PAD).sum(1)
+    if search.has_inputs:
+        limits = torch.full_like(lengths, hparams.extra_length)
+        if ratio := hparams.input_length_factor:
+            limits = (lengths * ratio + hparams.extra_length + ROUNDING).floor().long()
+        if hparams.max_length:
+            limits = limits.clamp(max=hparams.max_length)
+    else:
+        limits = lengths + hparams.extra_length
+    state = model.encode(inputs).expand(hparams.beam_size)
+    tensors = {name: probe.split(name, each) for name, each in tensors_of(state).items()}
+    beam = first_beam(limits, ids[:, :0], hparams.beam_size)
+    going = limits > 0
+    initial = {name: getattr(beam, name).clone() for name in BEAM}
+    return {"limits": limits, "going": going, **initial, **tensors}
 
 
-class _Step(NamedNetwork):
-    def __init__(self, model: nn.Module, search: Search, probe: StateProbe) -> None:
-        prompt = () if search.has_inputs else ("prompt",)
-        super().__init__(["length", "limits", *prompt, *BEAM, *probe.axes])
-        self.model: Any = model
-        self._search = search
-        self._probe = probe
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        search, hparams = self._search, self._search.hparams
-        length, limits = inputs["length"], inputs["limits"]
-        batch, hypotheses = limits.size(0), hparams.beam_size
-        state = self._probe.state_of(inputs)
-        numbers = torch.arange(batch, device=limits.device)
-        beam = Beam(numbers, limits, *(inputs[name] for name in BEAM))
-        logits, state = self.model.step(beam.alive_ids[:, :, -1].flatten(), state)
-        logits = logits[:, : search.vocab_size]
-        policy = policy_of(hparams, go_on=not search.has_inputs)
-        candidates = candidates_of(logits, beam, length, policy)
-        grown, parents = policy.grow(beam, candidates)
-        ids = numbers.new_full((batch,), PAD)
-        if not search.has_inputs:
-            ids = _at(inputs["prompt"], length)
-            grown, parents = force(beam, grown, parents, ids)
-        state = state.reorder((numbers.unsqueeze(1) * hypotheses + parents).flatten())
-        going = ~policy.done(grown, length + 1)
-        after = tensors_of(state)
-        return {
-            "going": going,
-            **{f"next.{name}": getattr(grown, name) for name in BEAM},
-            **{
-                f"next.{name}": self._probe.split(name, after[name]) for name in self._probe.carried
-            },
-        }
+def _advance(
+    search: Search, probe: StateProbe, model: Any, inputs: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the outputs of `SearchNetworks.step`."""
+    hparams, length, limits = search.hparams, inputs["length"], inputs["limits"]
+    batch, hypotheses = limits.size(0), hparams.beam_size
+    state = probe.state_of(inputs)
+    numbers = torch.arange(batch, device=limits.device)
+    beam = Beam(numbers, limits, *(inputs[name] for name in BEAM))
+    logits, state = model.step(beam.alive_ids[:, :, -1].flatten(), state)
+    logits = logits[:, : search.vocab_size]
+    policy = policy_of(hparams, go_on=not search.has_inputs)
+    candidates = candidates_of(logits, beam, length, policy)
+    grown, parents = policy.grow(beam, candidates)
+    ids = numbers.new_full((batch,), PAD)
+    if not search.has_inputs:
+        ids = _at(inputs["prompt"], length)
+        grown, parents = force(beam, grown, parents, ids)
+    state = state.reorder((numbers.unsqueeze(1) * hypotheses + parents).flatten())
+    going = ~policy.done(grown, length + 1)
+    after = {f"next.{name}": getattr(grown, name) for name in BEAM}
+    return {"going": going, **after, **probe.changed(state)}
 
 
-class _Result(NamedNetwork):
-    def __init__(self, search: Search) -> None:
-        super().__init__([*BEAM, *(() if search.has_inputs else ("prompt",))])
-        self._search = search
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        nothing = inputs["alive_ids"][:, 0, 0]
-        beam = Beam(nothing, nothing, *(inputs[name] for name in BEAM))
-        ids, scores = result_of(beam)
-        before = (inputs["prompt"] != PAD).sum(1) if "prompt" in inputs else nothing * 0
-        count = self._search.outputs
-        return {
-            "ids": without_prefix(ids, before)[:, :count, :-1],
-            "scores": scores[:, :count].float(),
-        }
+def _finish(search: Search, model: None, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the outputs of `SearchNetworks.result`."""
+    nothing = inputs["alive_ids"][:, 0, 0]
+    beam = Beam(nothing, nothing, *(inputs[name] for name in BEAM))
+    ids, scores = result_of(beam)
+    before = (inputs["prompt"] != PAD).sum(1) if "prompt" in inputs else nothing * 0
+    count = search.outputs
+    return {"ids": without_prefix(ids, before)[:, :count, :-1], "scores": scores[:, :count].float()}
 
 
 def _at(prompt: Tensor, length: Tensor) -> Tensor:

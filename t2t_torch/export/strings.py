@@ -361,11 +361,7 @@ def lower_words(words: Proxy) -> Proxy:
 
 def capitals() -> str:
     """Returns the characters that `str.lower` changes as the content of an RE2 character class."""
-    return ranges(_is_capital)
-
-
-def _is_capital(character: str) -> bool:
-    return character.lower() != character
+    return ranges(_small().__contains__)
 
 
 def lower(letters: Proxy) -> Proxy:

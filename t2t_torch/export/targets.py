@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
@@ -34,11 +33,17 @@ from t2t_torch.export.search import (
     export_search,
 )
 from t2t_torch.export.text_graph import InputGraph
-from t2t_torch.export.text_verification import verify_texts
-from t2t_torch.export.verification import VerificationRow, Verified, rows_of, stored, verify
+from t2t_torch.export.verification import (
+    RowSource,
+    VerificationRow,
+    Verified,
+    rows_of,
+    stored,
+    verify,
+    verify_texts,
+)
 from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.feature import find_alignments, select_sequences, select_texts
-from t2t_torch.features.text import words_of
 from t2t_torch.metrics.text_scores import score, scores_of
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import LengthLimits
@@ -48,136 +53,29 @@ from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, TextEncoder
 
-
-class ExportTarget(ABC):
-    """Interface of an exportable model."""
-
-    @abstractmethod
-    def rows(self, data_dir: Path | None, count: int) -> list[VerificationRow]:
-        """Returns rows of the dev split as inputs, and synthetic ones; only these without data.
-
-        Raises:
-          DataError: there is no such data.
-        """
-
-    @abstractmethod
-    def network(self, rows: Sequence[VerificationRow]) -> Any:
-        """Returns the network: the part of the graph that uses the model's weights.
-
-        Args:
-          rows: rows of the data for tracing.
-
-        Raises:
-          ExportError: the model cannot be exported as a graph.
-        """
-
-    @abstractmethod
-    def quantized(self, network: Any) -> Any:
-        """Returns a network with int8 weights."""
-
-    @abstractmethod
-    def graph(self, network: Any) -> Graph:
-        """Returns the whole graph from fields to predictions."""
-
-    @abstractmethod
-    def signature_parts(self) -> dict[str, Any]:
-        """Returns the `fields` and `targets` of the signature, and `search` of a text."""
-
-    @abstractmethod
-    def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
-        """Compares the predictions of the artifact with those of the model for all rows.
-
-        Raises:
-          ExportError: they differ; contains the first such row and both predictions.
-        """
-
-    @abstractmethod
-    def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
-        """Returns the metrics of predictions.
-
-        Args:
-          data_dir: folder of the generated data.
-          predictions: predictions by row index in the dev split, ascending.
-        """
-
-
 _SHORTEST = 3  # minimum length in ids for tracing; 1 would be fixed in the graph
-
-
-def network_of(predictor: LabelPredictor, rows: Sequence[VerificationRow]) -> onnx.ModelProto:
-    """Returns the network alone, from feature tensors to output tensors.
-
-    Args:
-      predictor: predictor of the model.
-      rows: rows of the data for tracing.
-    """
-    return export_network(predictor.model, example_of(predictor, rows))
 
 
 def example_of(predictor: LabelPredictor, rows: Sequence[VerificationRow]) -> dict[str, Tensor]:
     """Returns a batch of two rows with lengths that tracing does not fix in the graph.
 
+    Shorter sequences are padded.
+
     Args:
       predictor: predictor of the model.
       rows: rows of the data.
-
-    Raises:
-      ExportError: a text that must be longer is empty in all rows.
     """
-    of_data = [row for row in rows if row.number >= 0]
-    samples = sorted((row.sample for row in of_data or rows), key=_size)
-    first, second = samples[len(samples) // 3], samples[len(samples) // 2]
-    for field in select_texts(predictor.kinds):
-        if _width(predictor, [first, second], field) < _SHORTEST:
-            first = {**first, **_lengthened(predictor, [first, *samples], field)}
-    return predictor.batch_of([first, second])
-
-
-def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str) -> int:
-    """Returns the length of the batch's shortest axis that comes from a field of texts."""
-    features = predictor.features
-    widths = (
-        ids.shape[1]
-        for name, ids in predictor.batch_of(samples).items()
-        if features.sources[name] == field and name in select_sequences(features.all)
+    of_data = [row for row in rows if row.number >= 0] or rows
+    samples = sorted(
+        (row.sample for row in of_data),
+        key=lambda sample: sum(len(one) for one in sample.values() if isinstance(one, str | list)),
     )
-    return min(widths, default=_SHORTEST)
-
-
-def _lengthened(
-    predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str
-) -> dict[str, Any]:
-    """Returns a text of a sample, repeated to the length needed for tracing, and its labels.
-
-    Tracing treats a length of 1 as constant.
-
-    Raises:
-      ExportError: no sample has a suitable text.
-    """
-    written = next((sample for sample in samples if words_of(sample[field])), None)
-    if written is None:
-        raise ExportError(
-            f"the network cannot be traced: {field!r} is empty in all {len(samples) - 1} rows of "
-            "the dev split that were read. Give the dev split a row with such a text, or a "
-            "greater --verify_rows."
-        )
-    sources, texts = predictor.features.sources, {field: written[field]}
-    for name, of in find_alignments(predictor.kinds).items():
-        if sources[of] == field:
-            texts[name] = written[name]
-    several = texts
-    for times in range(2, _SHORTEST + 1):
-        if _width(predictor, [{**written, **several}], field) < _SHORTEST:
-            several = {name: _repeated(value, times) for name, value in texts.items()}
-    return several
-
-
-def _repeated(value: Any, times: int) -> Any:
-    return " ".join([value] * times) if isinstance(value, str) else [*value] * times
-
-
-def _size(sample: Any) -> int:
-    return sum(len(value) for value in sample.values() if isinstance(value, str | list))
+    batch = predictor.batch_of([samples[len(samples) // 3], samples[len(samples) // 2]])
+    for name in select_sequences(predictor.features.all):
+        if name in batch and (missing := _SHORTEST - batch[name].size(1)) > 0:
+            padding = [0, 0] * (batch[name].dim() - 2) + [0, missing]
+            batch[name] = nn.functional.pad(batch[name], padding)
+    return batch
 
 
 def signature_fields(predictor: LabelPredictor) -> tuple[InputSpec, ...]:
@@ -208,8 +106,8 @@ def _field(predictor: LabelPredictor, name: str, kind: Feature) -> InputSpec:
     return dataclasses.replace(spec, longest=longest, tagged=tagged)
 
 
-class LabelExportTarget(ExportTarget):
-    """Export target for models of `LabelPredictor`.
+class LabelExportTarget:
+    """Export target for models of `LabelPredictor`; also the interface of the others.
 
     Args:
       loaded: the model; it is converted to float32.
@@ -231,19 +129,30 @@ class LabelExportTarget(ExportTarget):
         return InputGraph(graph, predictor.problem, predictor.features, predictor.limits)
 
     def rows(self, data_dir: Path | None, count: int) -> list[VerificationRow]:
-        """See `ExportTarget.rows`."""
+        """Returns rows of the dev split as inputs, and synthetic ones; only these without data.
+
+        Raises:
+          DataError: there is no such data.
+        """
         return rows_of(self.predictor, data_dir, count)
 
     def network(self, rows: Sequence[VerificationRow]) -> onnx.ModelProto:
-        """Returns the network alone, from feature tensors to output tensors."""
-        return network_of(self.predictor, rows)
+        """Returns the network: the part of the graph that uses the model's weights.
 
-    def quantized(self, network: onnx.ModelProto) -> onnx.ModelProto:
-        """See `ExportTarget.quantized`."""
+        Args:
+          rows: rows of the data for tracing.
+
+        Raises:
+          ExportError: the model cannot be exported as a graph.
+        """
+        return export_network(self.predictor.model, example_of(self.predictor, rows))
+
+    def quantized(self, network: Any) -> Any:
+        """Returns a network with int8 weights."""
         return quantize(network)
 
-    def graph(self, network: onnx.ModelProto) -> Graph:
-        """See `ExportTarget.graph`."""
+    def graph(self, network: Any) -> Graph:
+        """Returns the whole graph from fields to predictions."""
         graph = Graph(self.predictor.problem.full_name)
         inputs = self._inputs(graph)
         outputs = graph.inline(network, inputs.encoded())
@@ -251,17 +160,26 @@ class LabelExportTarget(ExportTarget):
         return graph
 
     def signature_parts(self) -> dict[str, Any]:
-        """See `ExportTarget.signature_parts`."""
+        """Returns the `fields` and `targets` of the signature, and `search` of a text."""
         features = self.predictor.features
         targets = tuple(one.output_spec(name, features) for name, one in features.targets.items())
         return {"fields": signature_fields(self.predictor), "targets": targets}
 
     def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
-        """See `ExportTarget.verify`."""
+        """Compares the predictions of the artifact with those of the model for all rows.
+
+        Raises:
+          ExportError: they differ; contains the first such row and both predictions.
+        """
         return verify(self.predictor, artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
-        """See `ExportTarget.metrics`."""
+        """Returns the metrics of predictions.
+
+        Args:
+          data_dir: folder of the generated data.
+          predictions: predictions by row index in the dev split, ascending.
+        """
         return metrics_of(self.predictor, data_dir, list(predictions), list(predictions.values()))
 
 
@@ -311,8 +229,8 @@ class CtcExportTarget(LabelExportTarget):
         arguments = self.predictor.model, loaded.problem, loaded.features, greedy, loaded.info
         self._texts = SpeechPredictor(*arguments)
 
-    def graph(self, network: onnx.ModelProto) -> Graph:
-        """See `ExportTarget.graph`."""
+    def graph(self, network: Any) -> Graph:
+        """See `LabelExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
         outputs = graph.inline(network, self._inputs(graph).encoded())
         ids = outputs[f"{self._target}.numbers"].Unsqueeze([1])
@@ -321,7 +239,7 @@ class CtcExportTarget(LabelExportTarget):
         return graph
 
     def signature_parts(self) -> dict[str, Any]:
-        """See `ExportTarget.signature_parts`."""
+        """See `LabelExportTarget.signature_parts`."""
         return {
             "fields": signature_fields(self.predictor),
             "targets": (OutputSpec(self._target, "text", size=1),),
@@ -329,11 +247,11 @@ class CtcExportTarget(LabelExportTarget):
         }
 
     def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
-        """See `ExportTarget.verify`."""
+        """See `LabelExportTarget.verify`."""
         return verify_texts(self._texts, artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
-        """See `ExportTarget.metrics`: the share of right words and characters."""
+        """See `LabelExportTarget.metrics`: the share of right words and characters."""
         problem, features = self.predictor.problem, self.predictor.features
         scores = _scores(problem, features, data_dir, predictions)
         return {f"1 - {name}": 1.0 - one.value for name, one in scores.items()}
@@ -359,16 +277,7 @@ _PROMPT_WORDS = 8  # words of a text of the data that are the prompt of a langua
 _PROMPT_LENGTH = 300  # maximum characters of a prompt
 
 
-class _RowSource(NamedTuple):
-    """Specification for which rows are created; see `verification.RowSource`."""
-
-    problem: Problem
-    features: Features
-    kinds: Mapping[str, Feature]
-    limits: LengthLimits
-
-
-class TextExportTarget(ExportTarget):
+class TextExportTarget:
     """Export target for models of `Predictor`, which generate texts.
 
     Args:
@@ -409,11 +318,11 @@ class TextExportTarget(ExportTarget):
     def rows(
         self, data_dir: Path | None, count: int, split: Split = Split.EVAL
     ) -> list[VerificationRow]:
-        """See `ExportTarget.rows`; a language model continues the first words of texts."""
+        """See `LabelExportTarget.rows`; a language model continues the first words of texts."""
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
-        question = _RowSource(self._loaded.problem, features, kinds, LengthLimits())
+        question = RowSource(self._loaded.problem, features, kinds, LengthLimits())
         rows = rows_of(question, data_dir, count, split)
         if features.has_inputs:
             return rows
@@ -432,8 +341,8 @@ class TextExportTarget(ExportTarget):
             ids[:, -1] = EOS
         return {self._reads: ids}
 
-    def quantized(self, network: SearchNetworks) -> SearchNetworks:
-        """See `ExportTarget.quantized`; a language model's first network has no weights."""
+    def quantized(self, network: Any) -> Any:
+        """See `LabelExportTarget.quantized`; a language model's first network has no weights."""
         step = quantize(network.step)
         if not self._search.has_inputs:
             return network._replace(step=step)
@@ -442,8 +351,8 @@ class TextExportTarget(ExportTarget):
             reads = reads._replace(step=quantize(reads.step))
         return network._replace(first=quantize(network.first), step=step, attention=reads)
 
-    def graph(self, network: SearchNetworks) -> Graph:
-        """See `ExportTarget.graph`."""
+    def graph(self, network: Any) -> Graph:
+        """See `LabelExportTarget.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
         arguments = loaded.problem, loaded.features, LengthLimits(), self._given, self._cutters
@@ -474,7 +383,7 @@ class TextExportTarget(ExportTarget):
         graph.output(of_written, outputs.written, "string", [*axes, None])
 
     def signature_parts(self) -> dict[str, Any]:
-        """See `ExportTarget.signature_parts`."""
+        """See `LabelExportTarget.signature_parts`."""
         hparams = self._search.hparams
         read = [name for name in READ if name in _OF_SIGNATURE or hparams.is_changed(name)]
         read += OF_ALIGNMENTS if hparams.write_alignments else ()
@@ -485,11 +394,11 @@ class TextExportTarget(ExportTarget):
         }
 
     def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
-        """See `ExportTarget.verify`."""
+        """See `LabelExportTarget.verify`."""
         return verify_texts(self._predictor, artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
-        """See `ExportTarget.metrics`.
+        """See `LabelExportTarget.metrics`.
 
         Raises:
           ExportError: there are no references for the outputs.

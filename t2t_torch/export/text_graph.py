@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import TensorProto
 
+import t2t_torch.export.encoders  # noqa: F401  # registers the graphs of text encoders
 from t2t_torch.errors import ExportError
 from t2t_torch.export import encode_graph, encoder_graph, unsupported_input
 from t2t_torch.export.answers import BATCH, windows_of
-from t2t_torch.export.encoders import ByteGraph, IntegerTable, SubwordGraph, SymbolTable, TokenTable
 from t2t_torch.export.graph import Graph, Proxy, Shape, arange, combine, concat, where
-from t2t_torch.export.pieces import PieceGraph
 from t2t_torch.export.strings import (
     SPACE,
     FieldText,
@@ -40,7 +39,6 @@ from t2t_torch.export.strings import (
     upright,
     with_end,
 )
-from t2t_torch.export.subtokens import SubtokenGraph
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.audio import NO_SAMPLE, Audio
 from t2t_torch.features.feature import find_alignments, select_texts
@@ -60,16 +58,7 @@ from t2t_torch.features.word import Shape as WordForm
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import WEIGHTS, offsets_name, words_given_name
-from t2t_torch.text.encoder import (
-    ByteEncoder,
-    CharacterEncoder,
-    IntegerEncoder,
-    TokenEncoder,
-    WordCutter,
-)
-from t2t_torch.text.pieces import PieceEncoder
-from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
+from t2t_torch.text.encoder import WordCutter
 
 _SMALL, _CAPITAL = 1, 2
 
@@ -335,15 +324,6 @@ class InputGraph:
     def unequal(self, name: str, of: str) -> str:
         """Returns the name of the operator that fails unless there is one entry per word."""
         return f"{self.source(name)}: not one for each word of {of}"
-
-
-encoder_graph.register(ByteEncoder, ByteGraph)
-encoder_graph.register(CharacterEncoder, SymbolTable)
-encoder_graph.register(IntegerEncoder, IntegerTable)
-encoder_graph.register(PieceEncoder, PieceGraph)
-encoder_graph.register(SubtokenEncoder, SubtokenGraph)
-encoder_graph.register(SubwordEncoder, SubwordGraph)
-encoder_graph.register(TokenEncoder, TokenTable)
 
 
 @encode_graph.register(Text)

@@ -31,7 +31,7 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import copy_explanations, write_task
-from t2t_torch.export.network import Network, axes_of, frozen, quiet, replace_lstms
+from t2t_torch.export.network import Network, axes_of, frozen, quiet, replace_lstms, tracing
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import Verified, rows_of, verify
@@ -115,6 +115,9 @@ class _OfBatch(nn.Module):
         return self.network.compute(batch)
 
 
+_OTHERWISE = "Export the weights alone: --format=safetensors"
+
+
 def program_of(
     model: T2TModel | Ensemble, example: Mapping[str, Tensor]
 ) -> torch.export.ExportedProgram:
@@ -133,23 +136,17 @@ def program_of(
     """
     still = frozen(model)
     replace_lstms(still, nn.LSTM, _AnyLength)
-    network = _OfBatch(Network(still, list(example))).eval()
+    network = _OfBatch(Network(example, still)).eval()
     varying = {
         name: dict.fromkeys(axes, torch.export.Dim.AUTO)
         for name, axes in axes_of(model.features, example).items()
     }
-    try:
-        with torch.no_grad(), quiet():
-            program = torch.export.export(
-                network, (dict(example),), dynamic_shapes=(varying,), strict=False
-            )
-    except (RuntimeError, TypeError, ValueError) as error:
-        why, *_ = (str(error).strip() or type(error).__name__).splitlines()
-        raise ExportError(
-            f"{type(model).__name__} cannot be a program of torch.export: {why} Export the weights "
-            "alone: --format=safetensors"
-        ) from error
-    _check_varies(program, type(model).__name__, varying)
+    what = f"{type(model).__name__} cannot be a program of torch.export"
+    with tracing(what, _OTHERWISE):
+        program = torch.export.export(
+            network, (dict(example),), dynamic_shapes=(varying,), strict=False
+        )
+    _check_varies(program, what, varying)
     _put_lstms(program)
     # Removes the minimum length of the trace, for which torch has no public function.  The
     # verification includes rows with one word and without words.
@@ -160,7 +157,7 @@ def program_of(
 
 
 def _check_varies(
-    program: torch.export.ExportedProgram, model: str, varying: Mapping[str, Mapping[int, Any]]
+    program: torch.export.ExportedProgram, what: str, varying: Mapping[str, Mapping[int, Any]]
 ) -> None:
     """Raises ExportError if a size of the example was fixed in the program."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
@@ -171,9 +168,8 @@ def _check_varies(
             size = size if isinstance(size, int) else size.node.maybe_as_int()
             if size is not None:
                 raise ExportError(
-                    f"{model} cannot be a program of torch.export: axis {axis} of {name!r} would "
-                    f"always be {size}, as in the example. Export the weights alone: "
-                    "--format=safetensors"
+                    f"{what}: axis {axis} of {name!r} would always be {size}, as in the example. "
+                    f"{_OTHERWISE}"
                 )
 
 

@@ -9,11 +9,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
@@ -40,10 +39,10 @@ from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import NUM_RESERVED
-from t2t_torch.text.tokenizer import Token
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.predictor import Predictor
     from t2t_torch.export.quantization import Times
     from t2t_torch.runtime.session import Artifact
     from t2t_torch.runtime.signature import Signature
@@ -66,107 +65,50 @@ def is_a_tie(
       expected: prediction of the model.
       actual: prediction to compare.
     """
-    spans = span_targets(predictor.features)
-    others = [name for name in predictor.features.targets if name not in spans]
     if not isinstance(predictor.problem, SpanQAProblem):
         return False
-    if any(expected.values[name] != actual.values[name] for name in others):
+    differing = [name for name, value in expected.values.items() if value != actual.values[name]]
+    if not set(differing) <= set(span_targets(predictor.features)):
         return False
-    return all(_is_one(predictor, name, sample, expected, actual) for name in spans)
+    for name in differing:
+        one, other = expected.values[name], actual.values[name]
+        chances = _best_spans(predictor, predictor.problem, name, sample)
+        if not {one, other} <= chances.keys():
+            return False
+        if one and other and abs(chances[one] - chances[other]) > TIE:
+            return False
+        if abs(math.exp(chances[other]) - actual.probabilities[name]) > TIE:
+            return False
+    return True
 
 
-def likened(expected: Prediction, actual: Prediction) -> Prediction:
-    """Returns the expected prediction with its text spans replaced by the tied ones of `actual`."""
-    names = [name for name, value in expected.values.items() if value != actual.values[name]]
+def _best_spans(
+    predictor: LabelPredictor, problem: SpanQAProblem, name: str, sample: Mapping[str, Any]
+) -> dict[str, float]:
+    """Returns the answers that the model can return, with their log-probabilities; "" is none.
 
-    def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-        return {**one, **{name: other[name] for name in names if name in other}}
-
-    return Prediction(
-        of_both(expected.values, actual.values),
-        of_both(expected.probabilities, actual.probabilities),
-        of_both(expected.scores, actual.scores),
-    )
-
-
-def _is_one(
-    predictor: LabelPredictor,
-    name: str,
-    sample: Mapping[str, Any],
-    expected: Prediction,
-    actual: Prediction,
-) -> bool:
-    texts = expected.values[name], actual.values[name]
-    if texts[0] == texts[1]:
-        return True
-    problem = predictor.problem
-    assert isinstance(problem, SpanQAProblem)
+    They are the spans that are the best of a window of the text, but for `TIE`.
+    """
     with torch.inference_mode():
         logits = predictor.model.logits(predictor.batch_of([sample]))[name]
-        windows = [_Window(one) for one in logits.float().log_softmax(1)]
-    tokens = tokens_of(sample["context"])
-    cut = [tokens[number * problem.context_stride :] for number in range(len(windows))]
-    parts = list(zip(windows, cut, strict=True))
-    chances = [_chance(text, sample["context"], parts) for text in texts]
-    if min(chances) == -math.inf:
-        return False
-    if all(texts) and abs(chances[0] - chances[1]) > TIE:
-        return False
-    return abs(math.exp(chances[1]) - actual.probabilities[name]) <= TIE
-
-
-def _chance(text: str, context: str, parts: Sequence[tuple[_Window, Sequence[Token]]]) -> float:
-    """Returns the log-probability of an answer; -infinity if the model cannot return it.
-
-    Args:
-      text: text of the answer; "" for no answer.
-      context: the whole text.
-      parts: windows of the text with their words.
-    """
-    if not text:
-        if any(window.best > window.none + TIE for window, _ in parts):
-            return -math.inf
-        return min(window.none for window, _ in parts)
-    chances = [
-        window.scores[first][last]
-        for window, tokens in parts
-        for first, last in _places(text, context, tokens)
-        if last < len(window.scores)
-        and window.scores[first][last] >= max(window.best, window.none) - TIE
-    ]
-    return max(chances, default=-math.inf)
-
-
-def _places(text: str, context: str, tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """Returns the indices of the first and last words of all occurrences of a text."""
-    return [
-        (first, last)
-        for first, token in enumerate(tokens)
-        if context.startswith(text, token.start)
-        for last in range(first, min(first + MAX_WORDS, len(tokens)))
-        if tokens[last].end == token.start + len(text)
-    ]
-
-
-class _Window:
-    """Scores of all spans of one window.
-
-    Args:
-      chances: log-probabilities of first and last words, [1 + W, 2].
-
-    Attributes:
-      none: score of no answer.
-      scores: score of the span from one word to another, W lists of W.
-      best: the highest score of a valid span.
-    """
-
-    def __init__(self, chances: Tensor) -> None:
-        first, last = chances.unbind(-1)
-        self.none = float(first[0] + last[0])
-        scores = first[1:, None] + last[None, 1:]
-        self.scores: list[list[float]] = scores.tolist()
-        allowed = torch.ones_like(scores, dtype=torch.bool).triu().tril(MAX_WORDS - 1)
-        self.best = float(scores.masked_fill(~allowed, -math.inf).max())
+        chances = logits.float().log_softmax(1)  # of first and last words, [windows, 1 + W, 2]
+    first, last = chances.unbind(-1)
+    none = first[:, 0] + last[:, 0]
+    scores = first[:, 1:, None] + last[:, None, 1:]
+    allowed = torch.ones(scores.shape[1:], dtype=torch.bool).triu().tril(MAX_WORDS - 1)
+    scores = scores.masked_fill(~allowed, -math.inf)
+    best = scores.amax((1, 2))
+    spans = scores >= (torch.maximum(best, none) - TIE)[:, None, None]
+    context, tokens = sample["context"], tokens_of(sample["context"])
+    found: dict[str, float] = {}
+    for window, *places in spans.nonzero().tolist():
+        start, end = (window * problem.context_stride + place for place in places)
+        if end < len(tokens):
+            text = context[tokens[start].start : tokens[end].end]
+            found[text] = max(found.get(text, -math.inf), float(scores[window, *places]))
+    if bool((best <= none + TIE).all()):
+        found[""] = float(none.min())
+    return found
 
 
 def text_of(feature: Any, numbers: Sequence[int]) -> str:
@@ -213,24 +155,20 @@ _ODD = {
 }
 
 
-class RowSource(Protocol):
-    """Specification for which rows are created; for example a `LabelPredictor`."""
+class RowSource(NamedTuple):
+    """Specification for which rows are created, if not a `LabelPredictor`.
 
-    @property
-    def problem(self) -> Problem:
-        """The problem of the rows."""
+    Attributes:
+      problem: the problem of the rows.
+      features: the features of the problem.
+      kinds: a feature for each field of an input, by field.
+      limits: the lengths to which inputs are truncated.
+    """
 
-    @property
-    def features(self) -> Features:
-        """The features of the problem."""
-
-    @property
-    def kinds(self) -> Mapping[str, Feature]:
-        """A feature for each field of an input, by field."""
-
-    @property
-    def limits(self) -> LengthLimits:
-        """The lengths to which inputs are truncated."""
+    problem: Problem
+    features: Features
+    kinds: Mapping[str, Feature]
+    limits: LengthLimits
 
 
 _SHOWN = 1000  # greatest number of characters of a text in a message
@@ -324,7 +262,10 @@ class Verified(NamedTuple):
 
 
 def rows_of(
-    predictor: RowSource, data_dir: Path | None, count: int, split: Split = Split.EVAL
+    predictor: LabelPredictor | RowSource,
+    data_dir: Path | None,
+    count: int,
+    split: Split = Split.EVAL,
 ) -> list[VerificationRow]:
     """Returns rows spread evenly over a split as inputs, followed by synthetic ones.
 
@@ -373,7 +314,7 @@ def rows_of(
     return [*rows, *_odd_rows(predictor, rows[0].sample)]
 
 
-def _random_row(predictor: RowSource, number: int) -> VerificationRow:
+def _random_row(predictor: LabelPredictor | RowSource, number: int) -> VerificationRow:
     """Returns an input of random texts, and of examples of other values."""
     rng = np.random.default_rng(number)
     sample = {name: random_value(kind, number, rng) for name, kind in predictor.kinds.items()}
@@ -473,7 +414,9 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
     return rows
 
 
-def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[VerificationRow]:
+def _odd_rows(
+    predictor: LabelPredictor | RowSource, sample: Mapping[str, Any]
+) -> Iterator[VerificationRow]:
     """Yields inputs with unusual texts, and with variants of the texts of a row."""
     of_words = find_alignments(predictor.kinds)
     for name, kind in predictor.kinds.items():
@@ -498,7 +441,7 @@ def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[Verif
 
 
 def _of_words(
-    predictor: RowSource, sample: Mapping[str, Any], texts: Mapping[str, str]
+    predictor: LabelPredictor | RowSource, sample: Mapping[str, Any], texts: Mapping[str, str]
 ) -> dict[str, list[Any]]:
     """Returns one label, entry or list of numbers per word: those of a row repeated, with unusual
     ones in between.
@@ -543,10 +486,14 @@ class Comparison(ABC):
 
     Attributes:
       fault: verb phrase for the error of an artifact that rejects an input of the model.
+      ties: the same for ties.
+      ties_of_data: True if only ties of rows of the data count: synthetic rows are repetitive.
       attends: True if attention is compared, too.
     """
 
     fault: ClassVar[str]
+    ties: ClassVar[str]
+    ties_of_data: ClassVar[bool] = False
     attends: bool = False
 
     @abstractmethod
@@ -561,13 +508,26 @@ class Comparison(ABC):
     def gap(self, row: VerificationRow, expected: Prediction, actual: Prediction) -> Gap | str:
         """Returns the difference, or the fault of predictions that differ too much."""
 
-    @abstractmethod
     def check_ties(self, rows: Sequence[VerificationRow], ties: Set[int]) -> None:
         """Raises ExportError if there are too many ties; `ties` are the indices of rows."""
+        own = [place for place, row in enumerate(rows) if row.number >= 0 or not self.ties_of_data]
+        tied = [place for place in own if place in ties]
+        if len(tied) > MOST_TIES * len(own):
+            first = rows[tied[0]]
+            raise ExportError(
+                f"{self.ties} for {len(tied)} of {len(own)} rows, where rounding "
+                f"changes a few; the first is {first.name}: {first.shown}. Nothing was written. "
+                "Train longer: a model that has learnt nothing has many."
+            )
 
-    def describe(self, prediction: Prediction) -> str:
-        """Returns a prediction for an error message."""
-        return str(prediction)
+    def describe(self, answer: Prediction | DataError) -> str:
+        """Returns a prediction or an error for a message."""
+        if isinstance(answer, DataError):
+            return f"refused: {getattr(answer, 'why', answer)}"
+        if not answer.hypotheses:
+            return str(answer)
+        texts = "; ".join(f"{one.text!r} ({one.score:.6f})" for one in answer.hypotheses)
+        return texts if answer.attention is None else f"{texts}; the first with {answer.attention}"
 
 
 def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[VerificationRow]) -> Verified:
@@ -597,8 +557,8 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Verificati
             raise ExportError(
                 f"the artifact does not {gap}, run {how}: {rows[place].name}\n"
                 f"  input:    {rows[place].shown}\n"
-                f"  model:    {_described(comparison, right)}\n"
-                f"  artifact: {_described(comparison, actual)}\n"
+                f"  model:    {comparison.describe(right)}\n"
+                f"  artifact: {comparison.describe(actual)}\n"
                 "Nothing was written. This is a fault of the export: please report it with the run."
             )
         gaps.setdefault(place, []).append(gap)
@@ -631,12 +591,6 @@ def prediction_of(ask: Callable[[list[Any]], Any], value: Any) -> Prediction | D
     return prediction  # type: ignore[no-any-return]
 
 
-def _described(comparison: Comparison, answer: Prediction | DataError) -> str:
-    if isinstance(answer, DataError):
-        return f"refused: {getattr(answer, 'why', answer)}"
-    return comparison.describe(answer)
-
-
 def verify(
     predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[VerificationRow]
 ) -> Verified:
@@ -654,6 +608,8 @@ class _LabelComparison(Comparison):
     """Compares labels, numbers and text spans."""
 
     fault = "answer as the model does"
+    ties = "the artifact finds other parts of texts, equally probable,"
+    ties_of_data = True
 
     def __init__(self, predictor: LabelPredictor) -> None:
         self._predictor = predictor
@@ -673,35 +629,34 @@ class _LabelComparison(Comparison):
         is_tie = expected.values != actual.values and is_a_tie(
             self._predictor, row.sample, expected, actual
         )
-        gap = _gap(likened(expected, actual) if is_tie else expected, actual, self._stds)
+        gap = _gap(expected, actual, self._stds, spans_tie=is_tie)
         return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
 
-    def check_ties(self, rows: Sequence[VerificationRow], ties: Set[int]) -> None:
-        """See `Comparison.check_ties`; synthetic rows are repetitive and may be ties."""
-        own = [place for place, row in enumerate(rows) if row.number >= 0]
-        tied = [place for place in own if place in ties]
-        if len(tied) > MOST_TIES * len(own):
-            first = rows[tied[0]]
-            raise ExportError(
-                f"the artifact finds other parts of texts, equally probable, for {len(tied)} of "
-                f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
-                f"{first.shown}. Nothing was written. Train "
-                "longer: a model that has learnt nothing has many."
-            )
 
+def _gap(
+    expected: Prediction, actual: Prediction, stds: Mapping[str, float], *, spans_tie: bool
+) -> float:
+    """Returns the maximum difference of a score or number; infinity if other values differ.
 
-def _gap(expected: Prediction, actual: Prediction, stds: Mapping[str, float]) -> float:
-    """Returns the maximum difference of a score or number; infinity if other values differ."""
+    Args:
+      expected: prediction of the model.
+      actual: prediction of the artifact.
+      stds: standard deviations of numbers, by target.
+      spans_tie: True if targets with other values are equally probable spans.
+    """
     if expected.values.keys() != actual.values.keys():
         return math.inf
-    gaps = [
-        0.0
-        if _is_a_tie(name, expected, actual)
-        else _value_gap(value, actual.values[name], stds.get(name, 0.0))
-        for name, value in expected.values.items()
-    ]
-    gaps.append(difference(expected.probabilities, actual.probabilities))
-    return max(*gaps, difference(expected.scores, actual.scores))
+    gaps = [0.0]
+    tied = set()
+    for name, value in expected.values.items():
+        if spans_tie and value != actual.values[name]:
+            tied.add(name)
+        elif not _is_a_tie(name, expected, actual):
+            gaps.append(_value_gap(value, actual.values[name], stds.get(name, 0.0)))
+    for name in ("probabilities", "scores"):
+        parts = getattr(expected, name), getattr(actual, name)
+        gaps.append(difference(*({n: part[n] for n in part if n not in tied} for part in parts)))
+    return max(gaps)
 
 
 def _is_a_tie(name: str, expected: Prediction, actual: Prediction) -> bool:
@@ -748,3 +703,110 @@ def difference(expected: Any, actual: Any) -> float:
         gap = abs(expected - actual)
         return math.inf if math.isnan(gap) else gap
     return 0.0 if expected == actual else math.inf
+
+
+SCORE_TIE = 1e-5
+"""Relative tolerance of the scores of texts: sums of rounded numbers differ by as much."""
+
+WEIGHT_TIE = 1e-5
+"""Tolerance of attention weights: sums of rounded numbers differ by as much."""
+
+
+def verify_texts(
+    predictor: Predictor, artifact: Artifact, rows: Sequence[VerificationRow]
+) -> Verified:
+    """Compares an artifact with its model, which generates texts; see `verify_rows`.
+
+    Args:
+      predictor: the model in float32.
+      artifact: exported model.
+      rows: rows whose samples have one field.
+    """
+    return verify_rows(TextComparison(predictor), artifact, rows)
+
+
+class TextComparison(Comparison):
+    """Compares texts, their scores, and their attention if it is exported.
+
+    Args:
+      predictor: the model in float32.
+    """
+
+    fault = "write what the model writes"
+    ties = "the artifact writes other texts of equal scores"
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self.attends = bool(predictor.hparams.write_alignments)
+        self._aligner = predictor.aligner() if self.attends else None
+
+    def input_of(self, row: VerificationRow) -> str:
+        """See `Comparison.input_of`."""
+        (text,) = row.sample.values()
+        return str(text)
+
+    def expected(self, rows: Sequence[VerificationRow]) -> Sequence[Prediction | DataError]:
+        """See `Comparison.expected`."""
+        texts, predict = [self.input_of(row) for row in rows], self._predictor.predict
+        predictions: Sequence[Prediction | DataError]
+        try:
+            predictions = [*predict(texts)]
+        except DataError:
+            predictions = [prediction_of(predict, text) for text in texts]
+        return [
+            one if isinstance(one, DataError) else self._attended(text, one)
+            for text, one in zip(texts, predictions, strict=True)
+        ]
+
+    def _attended(self, text: str, prediction: Prediction) -> Prediction:
+        """Returns the model's prediction with the attention of the best hypothesis, if exported."""
+        if self._aligner is None:
+            return prediction
+        (ids,) = self._predictor.encode([text])
+        return self._aligner.attend(ids, prediction)
+
+    def gap(self, row: VerificationRow, expected: Prediction, actual: Prediction) -> Gap | str:
+        """See `Comparison.gap`."""
+        pairs = list(zip(expected.hypotheses, actual.hypotheses, strict=False))
+        gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
+        score = math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
+        same = all(e.text == f.text and e.ids == f.ids for e, f in pairs)
+        as_many = len(expected.hypotheses) == len(actual.hypotheses)
+        if not as_many or score > (TOLERANCE if same else SCORE_TIE):
+            return self.fault
+        if not self.attends or not same:
+            return Gap(score, not same)
+        weight, ties = self.attention_gap(self.input_of(row), expected, actual)
+        if weight > TOLERANCE:
+            return "look where the model looks"
+        return Gap(score, False, weight, ties)
+
+    def attention_gap(
+        self, text: str, expected: Prediction, actual: Prediction
+    ) -> tuple[float, int]:
+        """Returns the difference between the artifact's and the model's attention.
+
+        Args:
+          text: the input.
+          expected: prediction of the model with attention.
+          actual: prediction of the artifact with the same texts.
+
+        Returns:
+          The maximum difference of a weight, infinity if the words or an alignment differ; and the
+          number of words with a different alignment because of equal weights.
+        """
+        pair = (expected.attention, actual.attention)
+        gap, ties = difference(*(one and dataclasses.astuple(one) for one in pair)), 0
+        for one, other in zip(expected.hypotheses, actual.hypotheses, strict=True):
+            if one.alignment == other.alignment:
+                continue
+            alone = dataclasses.replace(expected, hypotheses=(one,))
+            whole = self._attended(text, alone).attention
+            assert whole is not None
+            if len(one.alignment) != len(other.alignment):
+                return math.inf, ties
+            for (i, j), (h, k) in zip(one.alignment, other.alignment, strict=True):
+                if j != k or abs(whole.weights[j][i] - whole.weights[j][h]) > WEIGHT_TIE:
+                    return math.inf, ties
+                ties += i != h
+        return gap, ties

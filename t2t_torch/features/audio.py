@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import reprlib
 import tempfile
+import wave
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,14 +263,11 @@ def _amplitudes(data: memoryview, kind: int, bits: int) -> npt.NDArray[np.float6
 
 def wav_of(samples: Samples, sample_rate: int) -> bytes:
     """Returns a wav file of 16-bit samples, mono."""
-    data = samples.astype("<i2").tobytes()
-    numbers = (16, _PCM, 1, sample_rate, 2 * sample_rate, 2, 16)
-    header = b"".join(
-        number.to_bytes(size, "little")
-        for number, size in zip(numbers, (4, 2, 2, 4, 4, 2, 2), strict=True)
-    )
-    sizes = [(len(data) + more).to_bytes(4, "little") for more in (36, 0)]
-    return b"RIFF" + sizes[0] + b"WAVEfmt " + header + b"data" + sizes[1] + data
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setparams((1, 2, sample_rate, len(samples), "NONE", ""))
+        file.writeframes(samples.astype("<i2").tobytes())
+    return content.getvalue()
 
 
 _ZEROS = 16  # zero crossings of the resampling filter on each side

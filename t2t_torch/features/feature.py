@@ -138,6 +138,7 @@ class Feature(ABC):
       starts_words: True if it holds the position of each word's first id.
       produced_like: type of target with the same hidden states, for models that list the types
         that they produce; None is the class itself.
+      output_kind: form of a predicted value.
       allow_unknown: True if `encode` returns `UNKNOWN` for a label that training does not know.
     """
 
@@ -145,9 +146,8 @@ class Feature(ABC):
     classifies: ClassVar[bool] = False
     starts_words: ClassVar[bool] = False
     produced_like: ClassVar[type[Feature] | None] = None
+    output_kind: ClassVar[OutputKind] = "value"
     allow_unknown: bool = False
-
-    # Numbers.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -239,7 +239,9 @@ class Feature(ABC):
           name: name of the target.
           features: features of the problem.
         """
-        return OutputSpec(name, "value", self.labels)
+        of = self.refers_to
+        source = features.sources.get(of, of) if of else ""
+        return OutputSpec(name, self.output_kind, self.labels, source)
 
     def example(self, *, as_list: bool) -> Any:
         """Returns a value for documentation and error messages.

@@ -9,6 +9,7 @@ An operation of RandAugment is a function of a picture, a level from 0 to 3, and
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -154,29 +155,21 @@ def _by_pillow(picture: Picture, change: Callable[[Any], Any]) -> Picture:
     return np.asarray(changed, np.uint8).reshape(picture.shape)
 
 
-def _operation(name: str) -> Callable[[Picture, float, float], Picture]:
-    """Returns an operation of `PIL.ImageOps` without a strength."""
+def _operation(picture: Picture, level: float, sign: float, *, name: str) -> Picture:
+    """Applies an operation of `PIL.ImageOps` without a strength."""
+    from PIL import ImageOps
 
-    def apply(picture: Picture, level: float, sign: float) -> Picture:
-        from PIL import ImageOps
-
-        return _by_pillow(picture, getattr(ImageOps, name))
-
-    return apply
+    return _by_pillow(picture, getattr(ImageOps, name))
 
 
-def _enhanced(name: str) -> Callable[[Picture, float, float], Picture]:
-    """Returns an operation of `PIL.ImageEnhance`: a factor of 0.1 to 1.9 at level 1."""
+def _enhanced(picture: Picture, level: float, sign: float, *, name: str) -> Picture:
+    """Applies an operation of `PIL.ImageEnhance`: a factor of 0.1 to 1.9 at level 1."""
+    from PIL import ImageEnhance
 
-    def apply(picture: Picture, level: float, sign: float) -> Picture:
-        from PIL import ImageEnhance
-
-        if name == "Color" and picture.shape[2] == 1:
-            return picture
-        factor = max(0.0, 1.0 + 0.9 * level * sign)
-        return _by_pillow(picture, lambda one: getattr(ImageEnhance, name)(one).enhance(factor))
-
-    return apply
+    if name == "Color" and picture.shape[2] == 1:
+        return picture
+    factor = max(0.0, 1.0 + 0.9 * level * sign)
+    return _by_pillow(picture, lambda one: getattr(ImageEnhance, name)(one).enhance(factor))
 
 
 def _affine(picture: Picture, matrix: tuple[float, ...]) -> Picture:
@@ -210,15 +203,15 @@ def _posterize(picture: Picture, level: float, sign: float) -> Picture:
 
 _OPERATIONS: Sequence[Callable[[Picture, float, float], Picture]] = (
     lambda picture, level, sign: picture,
-    _operation("autocontrast"),
-    _operation("equalize"),
+    functools.partial(_operation, name="autocontrast"),
+    functools.partial(_operation, name="equalize"),
     lambda picture, level, sign: _by_pillow(picture, lambda one: one.rotate(30.0 * level * sign)),
     _solarize,
-    _enhanced("Color"),
+    functools.partial(_enhanced, name="Color"),
     _posterize,
-    _enhanced("Contrast"),
-    _enhanced("Brightness"),
-    _enhanced("Sharpness"),
+    functools.partial(_enhanced, name="Contrast"),
+    functools.partial(_enhanced, name="Brightness"),
+    functools.partial(_enhanced, name="Sharpness"),
     lambda picture, level, sign: _affine(picture, (1, 0.3 * level * sign, 0, 0, 1, 0)),
     lambda picture, level, sign: _affine(picture, (1, 0, 0, 0.3 * level * sign, 1, 0)),
     _translate_x,
@@ -306,16 +299,7 @@ def parse(names: Sequence[str], size: tuple[int, int]) -> Sequence[Change]:
             )
         if name in ("rand_augment", "resized_crop"):
             pillow()
-        if name == "resized_crop":
-            function = functools.partial(function, size=size)
-        changes.append(functools.partial(_with_numbers, function, tuple(numbers)))
+        given = dict(zip(list(inspect.signature(function).parameters)[2:], numbers, strict=False))
+        of_size = {"size": size} if name == "resized_crop" else {}
+        changes.append(functools.partial(function, **given, **of_size))
     return changes
-
-
-def _with_numbers(
-    function: Callable[..., Picture],
-    numbers: tuple[float, ...],
-    picture: Picture,
-    rng: np.random.Generator,
-) -> Picture:
-    return function(picture, rng, *numbers)

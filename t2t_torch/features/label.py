@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputKind, OutputSpec
+from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, OutputKind
 from t2t_torch.text.encoder import ClassLabelEncoder
 
 _SUM_TOLERANCE = 1e-3  # tolerance of the sum of probabilities
@@ -19,20 +19,23 @@ class _Classes(Feature):
 
     Attributes:
       encoder: converts between labels and ids from 0.
-      output_kind: form of a predicted value.
     """
 
     encoder: ClassLabelEncoder
-    output_kind: ClassVar[OutputKind]
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes, in the order of their ids."""
         return self.encoder.labels
 
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the classes."""
-        return OutputSpec(name, self.output_kind, self.labels)
+
+class _NumberOfEach(_Classes):
+    """Base class of features with a number for each class."""
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """One number for each class."""
+        return (self.encoder.vocab_size,)
 
 
 class _OneClass(_Classes):
@@ -82,7 +85,7 @@ class ClassLabel(_OneLabel, _OneClass):
 
 
 @dataclass(frozen=True)
-class MultiLabel(_Classes):
+class MultiLabel(_NumberOfEach):
     """Any number of class labels, or none; `[B, C]` of 0 and 1 in a batch.
 
     Attributes:
@@ -95,11 +98,6 @@ class MultiLabel(_Classes):
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """One number for each class."""
-        return (self.encoder.vocab_size,)
 
     def encode(self, value: Any) -> list[int]:
         """Returns 1 at the indices of the labels, 0 elsewhere."""
@@ -118,7 +116,7 @@ class MultiLabel(_Classes):
 
 
 @dataclass(frozen=True)
-class SoftLabel(_Classes):
+class SoftLabel(_NumberOfEach):
     """A probability for each class, such as a teacher's; `[B, C]` in a batch.
 
     Attributes:
@@ -129,11 +127,6 @@ class SoftLabel(_Classes):
     arrow_type: ClassVar[str] = "list<float32>"
 
     encoder: ClassLabelEncoder
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """One number for each class."""
-        return (self.encoder.vocab_size,)
 
     def encode(self, value: Any) -> list[float]:
         """Returns the probabilities of a mapping by label, or of a list in the order of classes.
@@ -204,6 +197,7 @@ class Tags(_OneLabel):
         `UNKNOWN`; False: they are an error.
     """
 
+    output_kind: ClassVar[OutputKind] = "tags"
     arrow_type: ClassVar[str] = "list<int32>"
     padding: ClassVar[int] = IGNORED
 
@@ -229,10 +223,6 @@ class Tags(_OneLabel):
         known = (int(i) for i in ids)
         return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
 
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the labels, and the field of the words."""
-        return OutputSpec(name, "tags", self.labels, of=features.sources[self.of])
-
 
 NO_SPAN = -1
 """What stands for both ends where the text has no answer."""
@@ -246,6 +236,7 @@ class Span(Feature):
       of: name of the feature of words.
     """
 
+    output_kind: ClassVar[OutputKind] = "span"
     arrow_type: ClassVar[str] = "list<int32>"
     shape: ClassVar[tuple[int | None, ...]] = (2,)
 
@@ -273,10 +264,6 @@ class Span(Feature):
     def refers_to(self) -> str:
         """The feature of words."""
         return self.of
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the field of the text."""
-        return OutputSpec(name, "span", of=features.sources[self.of])
 
 
 @dataclass(frozen=True)

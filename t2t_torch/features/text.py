@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputKind
 from t2t_torch.features.real import num_channels, scale
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tokenizer import tokenize
@@ -29,6 +29,7 @@ class Text(Feature):
     """
 
     is_text: ClassVar[bool] = True
+    output_kind: ClassVar[OutputKind] = "text"
     arrow_type: ClassVar[str] = "list<int32>"
 
     encoder: TextEncoder
@@ -70,10 +71,6 @@ class Text(Feature):
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a text."""
         return InputSpec(name, "text")
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns a text."""
-        return OutputSpec(name, "text")
 
     def example(self, *, as_list: bool) -> Any:
         """Returns a text, or a list of two."""
@@ -226,6 +223,8 @@ class TreeFeature(Text):
       is_round: True for the Penn Treebank's round brackets, False for TOP's square ones.
     """
 
+    output_kind: ClassVar[OutputKind] = "tree"
+
     encoder: TransitionEncoder
     of: str = "inputs"
     tags: str = ""
@@ -281,10 +280,6 @@ class TreeFeature(Text):
     def refers_to(self) -> str:
         """The feature of words."""
         return self.of
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns a tree."""
-        return OutputSpec(name, "tree", of=features.sources.get(self.of, self.of))
 
 
 def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:

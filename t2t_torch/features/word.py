@@ -43,6 +43,33 @@ class OfWords(Feature):
         """The feature of words."""
         return self.of
 
+    def rows(self, numbers: Iterable[Any]) -> list[list[Any]]:
+        """Returns the numbers of each word, for a fixed number of them."""
+        flat, width = list(numbers), self.shape[1] or 1
+        return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+class _OfField(OfWords):
+    """Base class of features of words with values in a field of their own."""
+
+    field: str
+
+    @property
+    def source(self) -> str:
+        """The field."""
+        return self.field
+
+
+class _LabelIds(_OfField):
+    """Base class of features whose ids are indices of labels + 1."""
+
+    encoder: ClassLabelEncoder
+
+    @property
+    def vocab_size(self) -> int:
+        """The labels, and padding."""
+        return NUM_RESERVED + self.encoder.vocab_size
+
 
 @dataclass(frozen=True)
 class OriginalWords(OfWords):
@@ -129,9 +156,7 @@ class WordCharacters(OfWords):
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the kept characters of each word."""
-        flat = [int(i) for i in ids]
-        rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
-        return [self.encoder.decode(row) for row in rows if any(row)]
+        return [self.encoder.decode(row) for row in self.rows(map(int, ids)) if any(row)]
 
 
 class Shape(enum.IntEnum):
@@ -178,7 +203,7 @@ def shape_of(word: str) -> Shape:
 
 
 @dataclass(frozen=True)
-class WordLabel(OfWords):
+class WordLabel(_LabelIds):
     """An input label of each word, such as its part of speech; `[B, W]`, padded with 0.
 
     Attributes:
@@ -188,16 +213,6 @@ class WordLabel(OfWords):
 
     encoder: ClassLabelEncoder
     field: str = "tags"
-
-    @property
-    def vocab_size(self) -> int:
-        """The labels, and padding."""
-        return NUM_RESERVED + self.encoder.vocab_size
-
-    @property
-    def source(self) -> str:
-        """The field."""
-        return self.field
 
     def encode(self, value: Any) -> list[int]:
         """Returns the ids of a list of labels; a label unknown to training becomes 0."""
@@ -231,7 +246,7 @@ def labels_of(value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Gazetteer(OfWords):
+class Gazetteer(_LabelIds):
     """Entries of each word in word lists; `[B, W, width]` ids, padded with 0.
 
     A value is a list with a mapping of labels to weights for each word.  A `GazetteerWeights`
@@ -246,16 +261,6 @@ class Gazetteer(OfWords):
     encoder: ClassLabelEncoder
     field: str = "gazetteer"
     width: int = 4
-
-    @property
-    def vocab_size(self) -> int:
-        """The labels, and padding."""
-        return NUM_RESERVED + self.encoder.vocab_size
-
-    @property
-    def source(self) -> str:
-        """The field."""
-        return self.field
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -278,8 +283,7 @@ class Gazetteer(OfWords):
 
     def decode(self, ids: Iterable[Any]) -> list[list[str]]:
         """Returns the labels of each word, those of greatest weight first."""
-        flat = [int(i) for i in ids]
-        rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
+        rows = self.rows(map(int, ids))
         return [[self.encoder.decode(i - NUM_RESERVED) for i in row if i] for row in rows]
 
     @property
@@ -330,12 +334,11 @@ class GazetteerWeights(Gazetteer):
 
     def decode(self, ids: Iterable[Any]) -> list[list[Any]]:
         """Returns the weights of each word, the greatest first."""
-        flat = [float(x) for x in ids]
-        return [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
+        return self.rows(map(float, ids))
 
 
 @dataclass(frozen=True)
-class WordReal(OfWords):
+class WordReal(_OfField):
     """A vector of numbers for each word, such as external embeddings; `[B, W, size]`.
 
     A value is a list with a list of numbers for each word.
@@ -351,11 +354,6 @@ class WordReal(OfWords):
     field: str = "word_dense"
 
     @property
-    def source(self) -> str:
-        """The field."""
-        return self.field
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """`size` numbers for each word."""
         return (None, self.size)
@@ -366,8 +364,7 @@ class WordReal(OfWords):
 
     def decode(self, ids: Iterable[Any]) -> list[list[float]]:
         """Returns the numbers of each word."""
-        flat = [float(x) for x in ids]
-        return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]
+        return self.rows(map(float, ids))
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of the numbers of a word."""

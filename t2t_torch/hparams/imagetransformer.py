@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TransformerLayerHParams
+from t2t_torch.hparam_groups import TransformerLayerHParams, with_noam
 from t2t_torch.registry import register_hparams
 
 
@@ -31,23 +31,14 @@ class ImagetransformerHParams(TransformerLayerHParams):
 @register_hparams
 def imagetransformer_base() -> ImagetransformerHParams:
     """Twelve layers of 512.  tensor2tensor, models/image_transformer.py."""
-    return ImagetransformerHParams().replace(
+    return with_noam(ImagetransformerHParams()).replace(
         hidden_size=512,
         filter_size=512,
         num_heads=8,
         num_hidden_layers=6,
         num_decoder_layers=12,
         batch_size=4,
-        clip_grad_norm=0.0,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.98,
-        optimizer_adam_epsilon=1e-9,
-        learning_rate_decay_scheme="noam",
-        learning_rate=0.1,
-        learning_rate_warmup_steps=4000,
-        initializer="uniform_unit_scaling",
         initializer_gain=0.2,
-        weight_decay=0.0,
         layer_prepostprocess_dropout=0.0,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams, hp
+from t2t_torch.hparam_groups import with_adam
 from t2t_torch.registry import register_hparams
 
 
@@ -61,7 +62,7 @@ def lstm_lm_base() -> LstmLmHParams:
 
     Press and Wolf 2017, arXiv:1608.05859 (tying); Gal and Ghahramani 2016, arXiv:1512.05287.
     """
-    return LstmLmHParams().replace(
+    return with_adam(LstmLmHParams()).replace(
         hidden_size=650,
         num_hidden_layers=2,
         embedding_size=400,
@@ -81,11 +82,6 @@ def lstm_lm_base() -> LstmLmHParams:
         label_smoothing=0.0,
         weight_decay=0.0,
         clip_grad_norm=0.25,
-        optimizer="adam",
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        optimizer_adam_epsilon=1e-8,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.003,
         learning_rate_warmup_steps=200,
     )

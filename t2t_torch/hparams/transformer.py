@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TransformerLayerHParams
+from t2t_torch.hparam_groups import TransformerLayerHParams, with_noam
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 
@@ -191,22 +191,12 @@ _OF_LAYERS = frozenset(
 @register_hparams
 def transformer_base_v1() -> TransformerHParams:
     """Base model with post-norm.  Vaswani et al. 2017, table 3, row "base"."""
-    return TransformerHParams().replace(
+    return with_noam(TransformerHParams()).replace(
         hidden_size=512,
         batch_size=4096,
         max_length=256,
-        clip_grad_norm=0.0,
-        optimizer_adam_epsilon=1e-9,
         learning_rate_schedule="legacy",
-        learning_rate_decay_scheme="noam",
-        learning_rate=0.1,
-        learning_rate_warmup_steps=4000,
-        initializer_gain=1.0,
         num_hidden_layers=6,
-        initializer="uniform_unit_scaling",
-        weight_decay=0.0,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.98,
         label_smoothing=0.1,
         shared_embedding_and_softmax_weights=True,
     )

@@ -1,9 +1,10 @@
-"""Hyperparameters of the Transformer language model."""
+"""Hyperparameters of Transformer language models, with those of attention_lm and of memory."""
 
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparams.transformer import TransformerHParams
+from t2t_torch.hparam_groups import with_noam
+from t2t_torch.hparams.transformer import TransformerHParams, transformer_big
 from t2t_torch.registry import register_hparams
 
 
@@ -138,3 +139,113 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
 def transformer_lm_modern() -> TransformerLmHParams:
     """`transformer_lm_shakespeare` with what later models brought, and as many weights."""
     return transformer_lm_shakespeare().modernized().replace(filter_size=1024)
+
+
+class AttentionLmHParams(TransformerLmHParams):
+    """Language model with post-norm layers."""
+
+
+@register_hparams
+def attention_lm_base() -> AttentionLmHParams:
+    """Six post-norm layers of 1024."""
+    return with_noam(AttentionLmHParams()).replace(
+        hidden_size=1024,
+        filter_size=4096,
+        num_heads=8,
+        num_hidden_layers=6,
+        batch_size=8192,
+        max_length=256,
+        learning_rate_warmup_steps=2000,
+        label_smoothing=0.0,
+    )
+
+
+@register_hparams
+def attention_lm_small() -> AttentionLmHParams:
+    """Four layers of 512 with more dropout."""
+    return attention_lm_base().replace(
+        num_hidden_layers=4, hidden_size=512, filter_size=2048, layer_prepostprocess_dropout=0.5
+    )
+
+
+@register_hparams
+def attention_lm_tiny() -> AttentionLmHParams:
+    """Two layers of 128, for tests and quick trials."""
+    return attention_lm_base().replace(
+        num_hidden_layers=2, hidden_size=128, filter_size=512, num_heads=4, batch_size=2048
+    )
+
+
+class AttentionLmMoeHParams(AttentionLmHParams):
+    """Language model with post-norm layers, for mixtures of experts.
+
+    In tensor2tensor `moe_layers` has no effect: its sets are of a plain language model.  For
+    experts set `ffn_layer=moe`.
+    """
+
+
+@register_hparams
+def attention_lm_moe_base() -> AttentionLmMoeHParams:
+    """Four post-norm layers of 1024."""
+    return AttentionLmMoeHParams.starting_from(attention_lm_base()).replace(
+        num_hidden_layers=4, filter_size=2048
+    )
+
+
+@register_hparams
+def attention_lm_moe_small() -> AttentionLmMoeHParams:
+    """Four layers of 512."""
+    return attention_lm_moe_base().replace(hidden_size=512)
+
+
+@register_hparams
+def attention_lm_moe_tiny() -> AttentionLmMoeHParams:
+    """`attention_lm_moe_small`, which it differs from in the number of experts only."""
+    return attention_lm_moe_small()
+
+
+class TransformerMemoryHParams(TransformerLmHParams):
+    """Transformer with memory: a language model of streams; see `stream_length`."""
+
+    num_memory_items: int = hp(
+        0, "Positions of each layer that the next batch sees.  0: stream_length.", low=0
+    )
+
+    @property
+    def memory_items(self) -> int:
+        """Positions that a layer remembers."""
+        return self.num_memory_items or self.stream_length
+
+
+@register_hparams
+def transformer_wikitext103_l4k_memory_v0() -> TransformerMemoryHParams:
+    """Eight layers of 1024 over blocks of 64 tokens, 64 streams."""
+    return TransformerMemoryHParams.starting_from(transformer_big()).replace(
+        optimizer="adafactor",
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_warmup_steps=10_000,
+        num_heads=4,
+        num_hidden_layers=8,
+        shared_embedding_and_softmax_weights=False,
+        attention_dropout=0.1,
+        layer_prepostprocess_dropout=0.2,
+        relu_dropout=0.1,
+        label_smoothing=0.0,
+        stream_length=64,
+        stream_rows=64,
+        pos="none",
+        self_attention_type="dot_product_relative",
+        max_relative_position=128,
+        num_memory_items=64,
+    )
+
+
+@register_hparams
+def transformer_memory_tiny() -> TransformerMemoryHParams:
+    """`transformer_lm_tiny` with a memory of one block, for tests and quick trials."""
+    tiny = TransformerMemoryHParams.starting_from(transformer_lm_tiny())
+    return tiny.replace(
+        pos="none",
+        self_attention_type="dot_product_relative",
+        max_relative_position=2 * tiny.stream_length,
+    )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import hp
+from t2t_torch.hparam_groups import with_noam
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.registry import register_hparams
 
@@ -78,7 +79,7 @@ class TransformerMoeHParams(TransformerHParams):
 @register_hparams
 def transformer_moe_base() -> TransformerMoeHParams:
     """Five layers of 512."""
-    return TransformerMoeHParams().replace(
+    return with_noam(TransformerMoeHParams()).replace(
         hidden_size=512,
         filter_size=2048,
         num_heads=8,
@@ -87,16 +88,7 @@ def transformer_moe_base() -> TransformerMoeHParams:
         max_length=2001,
         max_input_seq_length=2000,
         max_target_seq_length=2000,
-        clip_grad_norm=0.0,
-        optimizer_adam_epsilon=1e-9,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.98,
-        learning_rate_decay_scheme="noam",
-        learning_rate=0.1,
         learning_rate_warmup_steps=2000,
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
         label_smoothing=0.0,
         shared_embedding_and_softmax_weights=True,
         layer_preprocess_sequence="n",

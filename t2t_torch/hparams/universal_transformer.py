@@ -13,6 +13,10 @@ from t2t_torch.hparams.transformer import (
     transformer_multi30k,
     transformer_tiny,
 )
+from t2t_torch.hparams.transformer_encoder import (
+    TransformerEncoderHParams,
+    transformer_encoder_small,
+)
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 
@@ -216,3 +220,20 @@ def adaptive_universal_transformer_base_range(rhp: RangedHParams) -> None:
     rhp.set_discrete("act_max_steps", [8, 16, 32])
     rhp.set_float("act_loss_weight", 0.0, 0.5)
     _widths(rhp)
+
+
+class UniversalTransformerEncoderHParams(RecurrenceHParams, TransformerEncoderHParams):
+    """Universal Transformer encoder."""
+
+
+@register_hparams
+def universal_transformer_encoder_small() -> UniversalTransformerEncoderHParams:
+    """`transformer_encoder_small` with one layer of 256, four steps."""
+    small = UniversalTransformerEncoderHParams.starting_from(transformer_encoder_small())
+    return small.replace(num_rec_steps=4, act_max_steps=4, pos="none")
+
+
+@register_hparams
+def adaptive_universal_transformer_encoder_small() -> UniversalTransformerEncoderHParams:
+    """`universal_transformer_encoder_small` with adaptive computation time."""
+    return universal_transformer_encoder_small().replace(recurrence_type="act")

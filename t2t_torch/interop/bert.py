@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop import huggingface, translation
 from t2t_torch.interop.importer import ImportedRun, class_names
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Weights
+from t2t_torch.interop.translation import Side
 
 _KINDS = ("bert", "distilbert")
 _MUST_BE: dict[str, tuple[Any, ...]] = {
@@ -27,33 +27,31 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "problem_type": (None, "single_label_classification"),
 }
 _OTHER_HEADS = ("cls.", "vocab_", "qa_outputs.", "lm_head.")
-_NAMES: Mapping[str, Mapping[str, str]] = {
-    "bert": {
-        "layers": "encoder.layer",
-        "query": "attention.self.query",
-        "key": "attention.self.key",
-        "value": "attention.self.value",
-        "output": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "inner": "intermediate.dense",
-        "outer": "output.dense",
-        "feed_forward_norm": "output.LayerNorm",
-        "pooler": "pooler.dense",
-    },
-    "distilbert": {
-        "layers": "transformer.layer",
-        "query": "attention.q_lin",
-        "key": "attention.k_lin",
-        "value": "attention.v_lin",
-        "output": "attention.out_lin",
-        "attention_norm": "sa_layer_norm",
-        "inner": "ffn.lin1",
-        "outer": "ffn.lin2",
-        "feed_forward_norm": "output_layer_norm",
-        "pooler": "pre_classifier",
-    },
+_NAMES = {
+    r"embeddings\.word_embeddings": translation.INPUTS,
+    r"embeddings\.position_embeddings\.weight": "join.positions.table",
+    r"embeddings\.token_type_embeddings\.weight": "join.which",
+    r"embeddings\.LayerNorm": "join.positions.norm",
+    r"embeddings\.position_ids": "",
+    "classifier": translation.TOP,
+    r"pooler\.dense|pre_classifier": "pooler",
+    **dict.fromkeys((rf"{head}.*" for head in _OTHER_HEADS), ""),
+    **translation.layer_names(
+        "(?:encoder|transformer).layer",
+        "encoder",
+        {
+            r"attention\.self\.query|attention\.q_lin": "attention.query_key_value#0",
+            r"attention\.self\.key|attention\.k_lin": "attention.query_key_value#1",
+            r"attention\.self\.value|attention\.v_lin": "attention.query_key_value#2",
+            r"attention\.output\.dense|attention\.out_lin": "attention.output",
+            r"attention\.output\.LayerNorm|sa_layer_norm": "attention_after.norm",
+            r"intermediate\.dense|ffn\.lin1": "feed_forward.inner",
+            r"output\.dense|ffn\.lin2": "feed_forward.outer",
+            r"output\.LayerNorm|output_layer_norm": "feed_forward_after.norm",
+        },
+    ),
 }
-"""Names of the parts of a layer, and of the map before the classifier."""
+"""Our names of the weights of both."""
 _CONFIG: Mapping[str, tuple[str, str]] = {  # names of settings, of BERT and of DistilBERT
     "heads": ("num_attention_heads", "n_heads"),
     "activation": ("hidden_act", "activation"),
@@ -69,6 +67,14 @@ _SIZES = {
     "max_position_embeddings": "max_source_positions",
 }
 """Our names of sizes in a configuration, of BERT and of DistilBERT."""
+
+_TOKENS: Mapping[str, Any] = {
+    "pad": "[PAD]",
+    "eos": "[SEP]",
+    "unknown": "[UNK]",
+    "first": ["[CLS]"],
+    "silent": ["[MASK]"],
+}
 
 OPTIONS = frozenset("kind labels problem".split())
 
@@ -93,32 +99,27 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       CheckpointError: the weights are damaged, or not those of the configuration.
       DataError: the configuration or the vocabulary is missing or damaged.
       HParamsError: the model computes something that this library does not.
-      UsageError: the folder has a model of another kind, or the labels do not fit it.
+      UsageError: the labels do not fit the model.
     """
     config = huggingface.read_json(source / "config.json")
     kind = str(config.get("model_type"))
-    if kind not in _KINDS:
-        raise UsageError(f"{source / 'config.json'} is of a {kind!r}; expected one of {_KINDS}.")
     translation.refuse(kind, translation.forbidden(config, _MUST_BE))
     tensors = {
         _standard(name, kind): one for name, one in huggingface.folder_tensors(source).items()
     }
     heads = [name for name in tensors if name.startswith(_OTHER_HEADS)]
-    weights = Weights(kind, tensors)
-    weights.drop([*heads, "embeddings.position_ids"])
-    labels = _labels(weights, config, settings)
+    ours = translation.by_our_names(kind, tensors, _NAMES)
+    labels = _labels(ours, config, settings)
     is_pair = settings.kind == "textpair2class"
-    ours, hparams = _encoder(weights, config, kind, is_pair=is_pair)
+    _add_types(kind, ours, is_pair=is_pair)
+    hparams = _hparams(config, kind, ours, is_pair=is_pair)
     translation.check_sizes(kind, config, hparams, _SIZES)
-    rows = len(ours["modalities.inputs.bottom.weight"])
-    vocabulary = huggingface.read_vocabulary(
-        source, rows, pad="[PAD]", eos="[SEP]", unknown="[UNK]", first=["[CLS]"], silent=["[MASK]"]
-    )
-    table = vocabulary.rows(ours.pop("modalities.inputs.bottom.weight"))
-    made = _classifier(weights, ours, kind, hparams.hidden_size, len(labels))
-    weights.check_read()
+    table = translation.weight_of(kind, ours, f"{translation.INPUTS}.weight")
+    vocabulary = huggingface.read_vocabulary(source, len(table), **_TOKENS)
+    made = _add_classifier(ours, kind, hparams.hidden_size, len(labels))
     texts = ("first", "second") if is_pair else ("inputs",)
-    ours |= {f"modalities.{text}.bottom.weight": table for text in texts}
+    del ours[f"{translation.INPUTS}.weight"]
+    ours |= {f"modalities.{text}.bottom.weight": vocabulary.rows(table) for text in texts}
     name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.inputs.pieces"
     return ImportedRun(
@@ -147,11 +148,13 @@ def _standard(name: str, kind: str) -> str:
     )
 
 
-def _labels(weights: Weights, config: Mapping[str, Any], settings: ImportSettings) -> list[str]:
+def _labels(
+    weights: Mapping[str, Tensor], config: Mapping[str, Any], settings: ImportSettings
+) -> list[str]:
     """Returns the names of the classes: the options', the configuration's, or numbers."""
     named = config.get("id2label") or {}
-    shape = weights.shape("classifier.weight")
-    count = shape[0] if shape else len(settings.labels) or len(named) or 2
+    count = len(weights.get(f"{translation.TOP}.weight", ()))
+    count = count or len(settings.labels) or len(named) or 2
     labels = class_names(count, settings, [str(named.get(str(n), n)) for n in range(count)])
     if count < 2:
         raise HParamsError(
@@ -161,46 +164,19 @@ def _labels(weights: Weights, config: Mapping[str, Any], settings: ImportSetting
     return labels
 
 
-def _encoder(
-    weights: Weights, config: Mapping[str, Any], kind: str, *, is_pair: bool
-) -> tuple[dict[str, Tensor], HParams]:
-    """Returns the weights of embeddings and layers, and hyperparameters."""
-    ours = TransformerWeights()
-    table = weights("embeddings.word_embeddings.weight")
-    positions = weights("embeddings.position_embeddings.weight")
-    types = torch.zeros(2, table.size(1))
-    if weights.shape("embeddings.token_type_embeddings.weight"):
-        types = weights("embeddings.token_type_embeddings.weight")
+def _add_types(kind: str, weights: dict[str, Tensor], *, is_pair: bool) -> None:
+    """Adds the types of a pair, or that of all ids to the positions."""
+    positions = translation.weight_of(kind, weights, "join.positions.table")
+    types = weights.pop("join.which", torch.zeros(2, positions.size(1)))
     if is_pair:
-        ours.weights["join.which"] = types[:2] if len(types) > 1 else types.expand(2, -1).clone()
+        weights["join.which"] = types[:2] if len(types) > 1 else types.expand(2, -1).clone()
     else:
-        positions = positions + types[0]  # all ids have this type
-    ours.weights["join.positions.table"] = positions
-    ours.norm("join.positions", weights.linear("embeddings.LayerNorm"))
-    ours.weights["modalities.inputs.bottom.weight"] = table
-    _layers(weights, ours, _NAMES[kind])
-    hparams = _hparams(config, kind, ours).replace(
-        max_length=len(positions), joint_positions=is_pair, shared_embedding=is_pair
-    )
-    return ours.weights, hparams
+        weights["join.positions.table"] = positions + types[0]
 
 
-def _layers(weights: Weights, ours: TransformerWeights, names: Mapping[str, str]) -> None:
-    """Adds the weights of all layers."""
-    for number in range(weights.layers(names["layers"])):
-
-        def part(name: str, number: int = number) -> Linear:
-            return weights.linear(f"{names['layers']}.{number}.{names[name]}")
-
-        layer = f"encoder.{number}"
-        q, k, v, output = (part(name) for name in ("query", "key", "value", "output"))
-        ours.self_attention(f"{layer}.attention", q, k, v, output)
-        ours.norm(f"{layer}.attention_after", part("attention_norm"))
-        ours.feed_forward(f"{layer}.feed_forward", part("inner"), part("outer"), None)
-        ours.norm(f"{layer}.feed_forward_after", part("feed_forward_norm"))
-
-
-def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> HParams:
+def _hparams(
+    config: Mapping[str, Any], kind: str, ours: Mapping[str, Tensor], *, is_pair: bool
+) -> HParams:
     """Returns the hyperparameters of the model, and those of fine-tuning."""
     setting = {key: config.get(both[_KINDS.index(kind)]) for key, both in _CONFIG.items()}
     side = Side(
@@ -212,8 +188,11 @@ def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> 
     return translation.hparams_of(
         kind,
         "transformer_encoder",
-        ours.weights,
+        ours,
         {"encoder": side},
+        max_length=len(ours["join.positions.table"]),
+        joint_positions=is_pair,
+        shared_embedding=is_pair,
         summary="first",
         summary_activation="tanh" if kind == "bert" else "relu",
         layer_prepostprocess_dropout=0.1 if setting["dropout"] is None else setting["dropout"],
@@ -223,22 +202,13 @@ def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> 
     )
 
 
-def _classifier(
-    weights: Weights, ours: dict[str, Tensor], kind: str, size: int, classes: int
-) -> list[str]:
-    """Adds the classifier, with new values where there are none; returns notes about these."""
+def _add_classifier(ours: dict[str, Tensor], kind: str, size: int, classes: int) -> list[str]:
+    """Adds new values where the classifier lacks them; returns notes about these."""
     notes, generator = [], torch.Generator().manual_seed(0)
-    shapes = {
-        "pooler": (_NAMES[kind]["pooler"], size),
-        "modalities.targets.top": ("classifier", classes),
-    }
-    for name, (theirs, rows) in shapes.items():
-        if f"{theirs}.weight" in weights:
-            weight, bias = weights.linear(theirs)
-        else:
-            weight = torch.empty(rows, size).normal_(0.0, 0.02, generator=generator)
-            bias = None
+    pooler = "pooler.dense" if kind == "bert" else "pre_classifier"
+    for name, theirs, rows in (("pooler", pooler, size), (translation.TOP, "classifier", classes)):
+        if f"{name}.weight" not in ours:
+            ours[f"{name}.weight"] = torch.empty(rows, size).normal_(0.0, 0.02, generator=generator)
             notes.append(f"{theirs}: the checkpoint has none; the new one is to be trained")
-        ours[f"{name}.weight"] = weight
-        ours[f"{name}.bias"] = torch.zeros(rows) if bias is None else bias
+        ours.setdefault(f"{name}.bias", torch.zeros(rows))
     return notes

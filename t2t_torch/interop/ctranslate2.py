@@ -592,6 +592,10 @@ class _Translated(NamedTuple):
     ids_and_end: list[int]
 
 
+_BATCHES: dict[str, Any] = {"max_batch_size": 2048, "batch_type": "tokens", "max_input_length": 0}
+"""Options of all calls of CTranslate2: no input is cut."""
+
+
 class _Engine:
     """A converted model with ids as inputs."""
 
@@ -609,13 +613,7 @@ class _Engine:
     def score(self, inputs: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
         """Returns the log-probability of each id of finished outputs."""
         asked = [[self._written[i] for i in ids[:-1]] for ids in targets]
-        found = self._translator.score_batch(
-            self._tokens(inputs),
-            asked,
-            max_batch_size=2048,
-            batch_type="tokens",
-            max_input_length=0,
-        )
+        found = self._translator.score_batch(self._tokens(inputs), asked, **_BATCHES)
         return [list(each.log_probs) for each in found]
 
     def search(self, inputs: Sequence[list[int]], beam_size: int, limit: int) -> list[_Translated]:
@@ -624,9 +622,7 @@ class _Engine:
             self._tokens(inputs),
             beam_size=beam_size,
             length_penalty=0.0,
-            max_batch_size=2048,
-            batch_type="tokens",
-            max_input_length=0,
+            **_BATCHES,
             max_decoding_length=limit,
             min_decoding_length=0,
             return_end_token=True,

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import read_entries
+from t2t_torch.hparam import HParams
 from t2t_torch.interop import translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Side, TransformerWeights, Vocabulary, Weights
+from t2t_torch.interop.translation import Side, Vocabulary
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
@@ -34,9 +37,10 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "decoder_output_dim": (None,),
     "tie_adaptive_weights": (False, None),
 }
-# Written by the fused kernel of 0.12 when a checkpoint was loaded; the real weights have dots.
-_FUSED = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
-
+# The fused kernel of 0.12 adds copies when it loads a checkpoint; the real weights have dots.
+_UNUSED = (
+    r"encoder\.layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)|.*version|.*_float_tensor"
+)
 
 _SIZES = {
     "encoder_embed_dim": "hidden_size",
@@ -95,10 +99,8 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     expected = {name: (*known, width) for name, known in _MUST_BE.items()}
     other = [] if "transformer" in kind else [f"--arch {kind}"]
     translation.refuse("fairseq", [*other, *translation.forbidden(arguments, expected)])
-    weights = Weights("fairseq", content["model"])
-    ours, hparams = _converted(weights, arguments, (read, written))
+    ours, hparams = _converted(content["model"], arguments, (read, written))
     translation.check_sizes("fairseq", arguments, hparams, _SIZES)
-    weights.check_read()
     history = content.get("optimizer_history") or [{}]
     return translation.translation_run(
         "fairseq",
@@ -182,52 +184,41 @@ def _vocabulary(path: Path) -> Vocabulary:
 
 
 def _converted(
-    weights: Weights, arguments: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
-) -> tuple[dict[str, Any], Any]:
+    tensors: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    vocabularies: tuple[Vocabulary, Vocabulary],
+) -> tuple[dict[str, Tensor], HParams]:
     """Returns weights by our names, and hyperparameters."""
-    weights.drop_if(
-        lambda name: bool(_FUSED.fullmatch(name)) or name.endswith(("version", "_float_tensor"))
-    )
-    ours = TransformerWeights()
-    source, target = (
-        vocabulary.rows(weights(f"{side}.embed_tokens.weight"))
-        for side, vocabulary in zip(_SIDES, vocabularies, strict=True)
-    )
-    tops = ("decoder.output_projection.weight", "decoder.embed_out")
-    top = next((vocabularies[1].rows(weights(name)) for name in tops if name in weights), target)
-    ours.tables(source, target, top, None)
+    names = {_UNUSED: "", r"decoder\.output_projection": translation.TOP}
+    names[r"decoder\.embed_out"] = f"{translation.TOP}.weight"
     has_none = _is_on(arguments, "no_token_positional_embeddings")
     sides = {}
-    for side, places in zip(_SIDES, _PLACES, strict=True):
-        norms = (
-            translation.PRE_NORM
-            if _is_on(arguments, f"{side}_normalize_before")
-            else translation.POST_NORM
-        )
-        read_stack(weights, ours, side, side, norms)
-        if f"{side}.embed_positions.weight" in weights:
-            ours.weights[places] = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
+    for side, places in translation.PLACES.items():
+        pre_norm = _is_on(arguments, f"{side}_normalize_before")
+        names |= stack_names(side, side, pre_norm=pre_norm)
+        names[rf"{side}\.embed_positions\.weight"] = f"{places}.table"
         sides[side] = Side(
             num_heads=int(arguments.get(f"{side}_attention_heads", 8)),
             activation=str(arguments["activation_fn"]),
-            norms=norms,
+            norms=translation.PRE_NORM if pre_norm else translation.POST_NORM,
             norm_epsilon=1e-5,
             pos="none" if has_none else "timing",
             position_offset=0 if has_none else _PAD + 1,
         )
-    return ours.weights, translation.hparams_of(
+    ours = translation.by_our_names("fairseq", _projections(tensors), names)
+    translation.order_tables("fairseq", ours, vocabularies)
+    for places in translation.PLACES.values():
+        if f"{places}.table" in ours:
+            ours[f"{places}.table"] = ours[f"{places}.table"][_PAD + 1 :]
+    return ours, translation.hparams_of(
         "fairseq",
         "transformer",
-        ours.weights,
+        ours,
         sides,
         decoder_start_id=vocabularies[1].our_id(_EOS),
         multiply_embedding_mode="none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth",
         **_training(arguments),
     )
-
-
-_SIDES = ("encoder", "decoder")
-_PLACES = ("join.positions.table", "positions.table")  # of learned positions
 
 
 def _training(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,27 +242,39 @@ def _training(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_stack(
-    weights: Weights, ours: TransformerWeights, side: str, theirs: str, norms: tuple[str, str]
-) -> None:
-    """Adds the layers and norms of a stack, by the names of fairseq and of models made after it.
+def stack_names(side: str, theirs: str, *, pre_norm: bool) -> dict[str, str]:
+    """Returns the names of a stack and its embeddings in fairseq and in models made after it.
 
     Args:
-      weights: weights of the library.
-      ours: weights by our names, which are extended.
       side: "encoder" or "decoder".
-      theirs: their name of the stack.
-      norms: operations before and after a sublayer.
+      theirs: pattern of their name of the stack.
+      pre_norm: True if norms are before sublayers; else they are after them.
     """
-    place = "before" if norms == translation.PRE_NORM else "after"
-    for layer in range(weights.layers(f"{theirs}.layers")):
-        _layer(weights, ours, f"{theirs}.layers.{layer}", f"{side}.{layer}", place)
-    for name in ("layernorm_embedding", "emb_layer_norm"):
-        if f"{theirs}.{name}.weight" in weights:
-            places = "join.positions" if side == "encoder" else "positions"
-            ours.norm(places, weights.linear(f"{theirs}.{name}"))
-    if place == "before" and f"{theirs}.layer_norm.weight" in weights:
-        ours.norm(f"{side}_output", weights.linear(f"{theirs}.layer_norm"))
+    place = "before" if pre_norm else "after"
+    names = {
+        rf"{theirs}\.embed_tokens": translation.INPUTS
+        if side == "encoder"
+        else translation.TARGETS,
+        rf"{theirs}\.(?:layernorm_embedding|emb_layer_norm)": f"{translation.PLACES[side]}.norm",
+    }
+    if pre_norm:
+        names[rf"{theirs}\.layer_norm"] = f"{side}_output.norm"
+    parts = {
+        r"self_attn\.q_proj": "attention.query_key_value#0",
+        r"self_attn\.k_proj": "attention.query_key_value#1",
+        r"self_attn\.v_proj": "attention.query_key_value#2",
+        r"self_attn\.out_proj": "attention.output",
+        r"self_attn_layer_norm|layer_norms\.0": f"attention_{place}.norm",
+        r"encoder_attn\.q_proj": "memory_attention.query",
+        r"encoder_attn\.k_proj": "memory_attention.key_value#0",
+        r"encoder_attn\.v_proj": "memory_attention.key_value#1",
+        r"encoder_attn\.out_proj": "memory_attention.output",
+        r"encoder_attn_layer_norm": f"memory_attention_{place}.norm",
+        r"fc1": "feed_forward.inner",
+        r"fc2": "feed_forward.outer",
+        r"final_layer_norm|layer_norms\.1": f"feed_forward_{place}.norm",
+    }  # norms had numbers in encoders before 0.7
+    return names | translation.layer_names(rf"{theirs}\.layers", side, parts)
 
 
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
@@ -279,33 +282,14 @@ def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     return str(arguments.get(name, False)).lower() in ("true", "1")
 
 
-def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, place: str) -> None:
-    """Adds the weights of a layer, whose norms are before or after its sublayers."""
-    attentions = {"self_attn": "attention"}
-    if name.startswith("decoder"):
-        attentions["encoder_attn"] = "memory_attention"
-    for old, new in attentions.items():
-        q, k, v = _projections(weights, f"{theirs}.{old}")
-        add = ours.self_attention if new == "attention" else ours.cross_attention
-        add(f"{name}.{new}", q, k, v, weights.linear(f"{theirs}.{old}.out_proj"))
-        ours.norm(f"{name}.{new}_{place}", _norm(weights, theirs, f"{old}_layer_norm", 0))
-    inner, outer = weights.linear(f"{theirs}.fc1"), weights.linear(f"{theirs}.fc2")
-    ours.feed_forward(f"{name}.feed_forward", inner, outer, None)
-    ours.norm(f"{name}.feed_forward_{place}", _norm(weights, theirs, "final_layer_norm", 1))
-
-
-def _norm(weights: Weights, layer: str, name: str, number: int) -> Any:
-    """Returns a layer norm, which before 0.7 had a number in encoders."""
-    old = f"{layer}.layer_norms.{number}"
-    return weights.linear(old if f"{old}.weight" in weights else f"{layer}.{name}")
-
-
-def _projections(weights: Weights, name: str) -> list[Any]:
-    """Returns the maps of queries, keys and values, which before 0.8 were one."""
-    if f"{name}.in_proj_weight" not in weights:
-        return [weights.linear(f"{name}.{part}_proj") for part in "qkv"]
-    parts = weights(f"{name}.in_proj_weight").chunk(3)
-    biases: tuple[Any, ...] = (None, None, None)
-    if f"{name}.in_proj_bias" in weights:
-        biases = weights(f"{name}.in_proj_bias").chunk(3)
-    return list(zip(parts, biases, strict=True))
+def _projections(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns weights with maps of queries, keys and values, which before 0.8 were one."""
+    apart: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        joint = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
+        if joint and isinstance(tensor, Tensor):
+            pieces = zip("qkv", tensor.chunk(3), strict=True)
+            apart |= {f"{joint[1]}.{one}_proj.{joint[2]}": piece for one, piece in pieces}
+        else:
+            apart[name] = tensor
+    return apart

@@ -5,22 +5,21 @@ Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import UsageError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop import huggingface, translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Weights
+from t2t_torch.interop.translation import Side
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {"add_cross_attention": (False,)}
-_OTHER_HEADS = ("score.", "classifier.", "multiple_choice_head.", "qa_outputs.")
+_OTHER_HEADS = ("score", "classifier", "multiple_choice_head", "qa_outputs")
 _NEVER = -1e9  # logit of padding, which the vocabulary of GPT-2 lacks
 
 
@@ -53,27 +52,21 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       CheckpointError: the weights are damaged, or not those of the configuration.
       DataError: the configuration or the vocabulary is missing or damaged.
       HParamsError: the model computes something that this library does not.
-      UsageError: the folder has a model of another kind.
     """
     config = huggingface.read_json(source / "config.json")
-    if config.get("model_type") != "gpt2":
-        raise UsageError(f"{source / 'config.json'} is of a {config.get('model_type')!r}, no gpt2.")
     translation.refuse("GPT-2", translation.forbidden(config, _MUST_BE))
     stored = huggingface.folder_tensors(source)
     tensors = {name.removeprefix("transformer."): tensor for name, tensor in stored.items()}
-    weights = Weights("GPT-2", tensors)
-    weights.drop_if(lambda name: name.endswith((".attn.bias", ".attn.masked_bias")))  # masks
-    heads = weights.drop_if(lambda name: name.startswith(_OTHER_HEADS))
-    table, top = _tables(weights, config)
+    heads = {name.partition(".")[0] for name in tensors} & set(_OTHER_HEADS)
+    ours, hparams = _converted(tensors, config)
+    tables = [f"{translation.TARGETS}.weight", f"{translation.TOP}.weight"]
     named = huggingface.read_json(source / "tokenizer_config.json")
     end = str(named.get("eos_token", "<|endoftext|>"))
-    vocabulary = huggingface.read_vocabulary(source, len(table), eos=end)
-    ours, hparams = _converted(weights, config, shared=top is table)
+    vocabulary = huggingface.read_vocabulary(source, len(ours[tables[0]]), eos=end)
     translation.check_sizes("GPT-2", config, hparams, _SIZES)
-    weights.check_read()
-    padded = (huggingface.with_padding(one, vocabulary) for one in (table, top))
-    table, top = map(vocabulary.rows, padded)
-    bias = table.new_zeros(len(table)).index_fill_(0, torch.tensor(0), _NEVER)
+    for name in tables:
+        ours[name] = vocabulary.rows(huggingface.with_padding(ours[name], vocabulary))
+    bias = torch.zeros(len(vocabulary.tokens)).index_fill_(0, torch.tensor(0), _NEVER)
     name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.targets.pieces"
     return ImportedRun(
@@ -81,12 +74,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         problem=name,
         model="transformer_lm",
         hparams=hparams.signed("GPT-2"),
-        weights={
-            **ours,
-            "modalities.targets.bottom.weight": table,
-            "modalities.targets.top.weight": top,
-            "modalities.targets.top.bias": bias,
-        },
+        weights={**ours, f"{translation.TOP}.bias": bias},
         declaration={
             "problem": name,
             "kind": "text2self",
@@ -98,61 +86,67 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
             **huggingface.generation_settings(source, config, beams=1, longest=20),
             "force_eos": False,
         },
-        ignored=sorted({name.partition(".")[0] for name in heads}),
+        ignored=sorted(heads),
     )
 
 
-def _tables(weights: Weights, config: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Returns the table of embeddings and that of the softmax, which are mostly one."""
-    table = top = weights("wte.weight")
-    if not config.get("tie_word_embeddings", True) and "lm_head.weight" in weights:
-        top = weights("lm_head.weight")
-    weights.drop(["lm_head.weight"])
-    return table, top
+_NAMES = {
+    "wte": f"{translation.TARGETS}",
+    "lm_head": f"{translation.TOP}",
+    r"wpe\.weight": "positions.table",
+    "ln_f": "decoder_output.norm",
+    r"h\.\d+\.attn\.(?:masked_)?bias": "",  # masks
+    **dict.fromkeys((rf"{head}\..*" for head in _OTHER_HEADS), ""),
+    **translation.layer_names(
+        "h",
+        "decoder",
+        {
+            "ln_1": "attention_before.norm",
+            r"attn\.c_attn": "attention.query_key_value",
+            r"attn\.c_proj": "attention.output",
+            "ln_2": "feed_forward_before.norm",
+            r"mlp\.c_fc": "feed_forward.inner",
+            r"mlp\.c_proj": "feed_forward.outer",
+        },
+    ),
+}
 
 
 def _converted(
-    weights: Weights, config: Mapping[str, Any], *, shared: bool
+    tensors: Mapping[str, Any], config: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], HParams]:
-    """Returns the weights of the layers by our names, and hyperparameters.
-
-    Args:
-      weights: weights by their names.
-      config: their configuration.
-      shared: True if embeddings and softmax are one table.
-    """
-    ours = TransformerWeights()
-    positions = weights("wpe.weight")
-    ours.weights["positions.table"] = positions
+    """Returns weights by our names, and hyperparameters."""
+    ours = translation.by_our_names("GPT-2", tensors, _NAMES)
+    positions, table = (
+        translation.weight_of("GPT-2", ours, name)
+        for name in ("positions.table", f"{translation.TARGETS}.weight")
+    )
+    is_tied = (
+        bool(config.get("tie_word_embeddings", True)) or f"{translation.TOP}.weight" not in ours
+    )
+    if is_tied:  # mostly stored as well
+        ours[f"{translation.TOP}.weight"] = table
     size, heads = positions.size(1), int(config.get("n_head", 12))
-    for number in range(weights.layers("h")):
-        layer, theirs = f"decoder.{number}", f"h.{number}"
-        joint, bias = _transposed(weights, f"{theirs}.attn.c_attn")
-        biases: Sequence[Tensor | None] = [None] * 3 if bias is None else torch.split(bias, size)
-        query, k, v = zip(torch.split(joint, size), biases, strict=True)
-        factor = 1.0 if config.get("scale_attn_weights", True) else (size / heads) ** 0.5
-        if config.get("scale_attn_by_inverse_layer_idx", False):
-            factor /= number + 1
-        q = (query[0] * factor, None if query[1] is None else query[1] * factor)
-        ours.norm(f"{layer}.attention_before", weights.linear(f"{theirs}.ln_1"))
-        output = _transposed(weights, f"{theirs}.attn.c_proj")
-        ours.self_attention(f"{layer}.attention", q, k, v, output)
-        ours.norm(f"{layer}.feed_forward_before", weights.linear(f"{theirs}.ln_2"))
-        inner, outer = (_transposed(weights, f"{theirs}.mlp.{one}") for one in ("c_fc", "c_proj"))
-        ours.feed_forward(f"{layer}.feed_forward", inner, outer, None)
-    ours.norm("decoder_output", weights.linear("ln_f"))
+    factor = 1.0 if config.get("scale_attn_weights", True) else (size / heads) ** 0.5
+    for name, weight in ours.items():
+        if name.startswith("decoder.") and weight.ndim == 2:  # [in, out]
+            ours[name] = weight = weight.T
+        if ".attention.query_key_value." in name:
+            by_layer = config.get("scale_attn_by_inverse_layer_idx", False)
+            layer = int(name.split(".")[1]) + 1 if by_layer else 1
+            ours[name] = torch.cat([weight[:size] * (factor / layer), weight[size:]])
     side = Side(
         num_heads=heads,
         activation=str(config.get("activation_function", "gelu_new")),
         norms=translation.PRE_NORM,
         norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
     )
-    hparams = translation.hparams_of(
+    return ours, translation.hparams_of(
         "GPT-2",
         "transformer_lm",
-        ours.weights,
+        ours,
         {"decoder": side},
-        shared_embedding_and_softmax_weights=shared,
+        shared_embedding_and_softmax_weights=is_tied,
         output_bias=True,
         predict_first=False,
         layer_prepostprocess_dropout=float(config.get("resid_pdrop", 0.1)),
@@ -161,10 +155,3 @@ def _converted(
         learning_rate_constant=5e-5,
         **huggingface.FINE_TUNING,
     )
-    return ours.weights, hparams
-
-
-def _transposed(weights: Weights, name: str) -> Linear:
-    """Returns a linear map whose weight the checkpoint has as [in, out]."""
-    weight, bias = weights.linear(name)
-    return weight.T, bias

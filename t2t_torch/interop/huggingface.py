@@ -62,6 +62,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def optional_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file; empty if there is no such file."""
+    return read_json(path) if path.exists() else {}
+
+
 def numbered_tokens(path: Path) -> list[str]:
     """Returns the tokens of a JSON file that numbers them, by their numbers.
 
@@ -87,8 +92,7 @@ def generation_settings(
       beams: default number of beams.
       longest: default number of new tokens; 0: `max_length` without the start token.
     """
-    path = source / "generation_config.json"
-    search = {**config, **(read_json(path) if path.exists() else {})}
+    search = {**config, **optional_json(source / "generation_config.json")}
     stop, beams = search.get("early_stopping", False), int(search.get("num_beams") or beams)
     penalty = search.get("length_penalty")
     longest = longest or int(search.get("max_length", 512)) - 1
@@ -134,8 +138,7 @@ def tokenizer_file(source: Path) -> bytes:
     path = source / "tokenizer.json"
     if path.exists():
         return files.read_bytes(path, max_bytes=files.MAX_VOCABULARY)
-    config = source / "tokenizer_config.json"
-    named = read_json(config) if config.exists() else {}
+    named = optional_json(source / "tokenizer_config.json")
     words, pieces, merges = (source / n for n in ("vocab.txt", "vocab.json", "merges.txt"))
     try:
         from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer

@@ -39,7 +39,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,7 @@ from t2t_torch.run.checkpoint import Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.code import keep_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.run.tensors import first_names
+from t2t_torch.run.tensors import aliases_of
 from t2t_torch.settings import require
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.trust import running
@@ -148,22 +148,6 @@ class ImportReport:
         return "\n".join([str(self.path), *(f"  {line}" for line in self.lines)])
 
 
-class RunReader(Protocol):
-    """A module that reads the runs of a library.
-
-    Attributes:
-      OPTIONS: names of the settings of `OF_SOURCES` that it uses.
-    """
-
-    OPTIONS: frozenset[str]
-
-    def detect(self, source: Path) -> bool:
-        """Returns True if the files are of this library."""
-
-    def read(self, source: Path, settings: ImportSettings) -> ImportedRun:
-        """Returns a run; raises a T2TError for one that cannot be imported."""
-
-
 def class_names(count: int, settings: ImportSettings, usual: Sequence[str] = ()) -> list[str]:
     """Returns the names of the classes of a model: those of `labels`, the usual ones, or numbers.
 
@@ -179,16 +163,15 @@ def class_names(count: int, settings: ImportSettings, usual: Sequence[str] = ())
     return labels
 
 
-def source_named(name: str) -> RunReader:
-    """Returns the source of a library.
+def source_named(name: str) -> Any:
+    """Returns the module that is the source of a library.
 
     Raises:
       UsageError: there is none of this name.
     """
     if name not in SOURCES:
         raise UsageError(f"--from={name}: expected one of {', '.join(SOURCES)}.")
-    module: Any = importlib.import_module(SOURCES[name])
-    return module  # type: ignore[no-any-return]  # a module is checked where it is called
+    return importlib.import_module(SOURCES[name])
 
 
 def detect_source(folder: Path) -> str:
@@ -286,8 +269,7 @@ def import_run(settings: ImportSettings, *, reporter: Reporter | None = None) ->
             return write_run(reader.read(folder, settings), target, settings)
         if settings.verify or settings.pairs:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")
-        configurations: Any = reader
-        lines = configurations.import_config(folder, target, settings.problem)
+        lines = reader.import_config(folder, target, settings.problem)
         return ImportReport(target, tuple(lines))
 
 
@@ -318,7 +300,6 @@ def write_run(imported: ImportedRun, output_dir: Path, settings: ImportSettings)
       DataError: the outputs differ from the expected ones.
       T2TError: hyperparameters, vocabularies or decoding settings are invalid.
     """
-    check_is_free(output_dir)
     problem = _problem_of(imported)
     asked = parse_decode_hparams(settings.decode_hparams)
     decoding_of = {**imported.decode_hparams}
@@ -474,10 +455,7 @@ def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, T
       CheckpointError: a weight that the model shares has several values.
     """
     complete = dict(weights)
-    by_tensor: dict[str, list[str]] = {}
-    for name, first in first_names(model).items():
-        by_tensor.setdefault(first, []).append(name)
-    for names in by_tensor.values():
+    for names in aliases_of(model).values():
         given = [name for name in names if name in weights]
         for one, other in itertools.pairwise(given):
             if not torch.equal(weights[one], weights[other]):

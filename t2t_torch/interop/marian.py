@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.hparam import HParams
 from t2t_torch.interop import huggingface, translation
-from t2t_torch.interop.fairseq import read_stack
+from t2t_torch.interop.fairseq import stack_names
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Side, TransformerWeights, Vocabulary, Weights
+from t2t_torch.interop.translation import Side, Vocabulary
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "add_bias_logits": (False,),
@@ -65,13 +66,10 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     path, own = source / "vocab.json", source / "target_vocab.json"
     target_path = own if own.exists() else path
     vocabularies = _vocabulary(path, config), _vocabulary(target_path, config)
-    weights = Weights("Marian", huggingface.folder_tensors(source))
-    ours, hparams = _converted(weights, config, vocabularies)
+    ours, hparams = _converted(huggingface.folder_tensors(source), config, vocabularies)
     translation.check_sizes("Marian", config, hparams, _SIZES)
-    weights.check_read()
     subwords = [source / f"{side}.spm" for side in ("source", "target")]
-    tokenizer = source / "tokenizer_config.json"
-    named = huggingface.read_json(tokenizer) if tokenizer.exists() else {}
+    named = huggingface.optional_json(source / "tokenizer_config.json")
     source_lang, target_lang = (
         str(named.get(f"{side}_lang") or side) for side in ("source", "target")
     )
@@ -98,29 +96,40 @@ def _vocabulary(path: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 
 def _converted(
-    weights: Weights, config: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
-) -> tuple[dict[str, Any], Any]:
+    tensors: Mapping[str, Any],
+    config: Mapping[str, Any],
+    vocabularies: tuple[Vocabulary, Vocabulary],
+) -> tuple[dict[str, Tensor], HParams]:
     """Returns weights by our names, and hyperparameters."""
-    ours = TransformerWeights()
-    written = vocabularies[1]
-    source, target, top, bias = _tables(weights, vocabularies)
-    ours.tables(source, target, top, bias)
-    weights.drop([f"model.{side}.embed_positions.weight" for side in _SIDES])
+    pre_norm = bool(config.get("normalize_before"))
+    names = {
+        "model.shared": "shared",
+        "lm_head": translation.TOP,
+        "final_logits_bias": f"{translation.TOP}.bias",
+        r"model\.(?:en|de)coder\.embed_positions": "",
+    }
     sides = {}
-    for side in _SIDES:
-        norms = translation.PRE_NORM if config.get("normalize_before") else translation.POST_NORM
-        read_stack(weights, ours, side, f"model.{side}", norms)
+    for side in translation.PLACES:
+        names |= stack_names(side, rf"model\.{side}", pre_norm=pre_norm)
         sides[side] = Side(
             num_heads=int(config.get(f"{side}_attention_heads", 8)),
             activation=str(config.get("activation_function", "relu")),
-            norms=norms,
+            norms=translation.PRE_NORM if pre_norm else translation.POST_NORM,
             norm_epsilon=1e-5,
             pos="sinusoids",
         )
-    return ours.weights, translation.hparams_of(
+    ours = translation.by_our_names("Marian", tensors, names)
+    if (shared := ours.pop("shared.weight", None)) is not None:
+        for table in (translation.INPUTS, translation.TARGETS):
+            ours.setdefault(f"{table}.weight", shared)
+    if f"{translation.TOP}.bias" in ours:
+        ours[f"{translation.TOP}.bias"] = ours[f"{translation.TOP}.bias"].reshape(-1)
+    translation.order_tables("Marian", ours, vocabularies)
+    written = vocabularies[1]
+    return ours, translation.hparams_of(
         "Marian",
         "transformer",
-        ours.weights,
+        ours,
         sides,
         decoder_start_id=written.our_id(int(config.get("decoder_start_token_id", written.pad))),
         multiply_embedding_mode="sqrt_depth" if config.get("scale_embedding") else "none",
@@ -128,25 +137,3 @@ def _converted(
         attention_dropout=float(config.get("attention_dropout", 0.0)),
         relu_dropout=float(config.get("activation_dropout", 0.0)),
     )
-
-
-_SIDES = ("encoder", "decoder")
-
-
-def _tables(
-    weights: Weights, vocabularies: tuple[Vocabulary, Vocabulary]
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Returns both embeddings, the softmax and its bias; a shared table may have one name alone."""
-    shared = weights("model.shared.weight") if "model.shared.weight" in weights else None
-    tables = []
-    for side, vocabulary in zip(_SIDES, vocabularies, strict=True):
-        name = f"model.{side}.embed_tokens.weight"
-        table = weights(name) if name in weights else shared
-        if table is None:
-            raise CheckpointError(f"the checkpoint has neither model.shared.weight nor {name}.")
-        tables.append(vocabulary.rows(table))
-    written = vocabularies[1]
-    top = written.rows(weights("lm_head.weight")) if "lm_head.weight" in weights else tables[1]
-    name = "final_logits_bias"
-    bias = written.rows(weights(name).reshape(-1)) if name in weights else None
-    return tables[0], tables[1], top, bias

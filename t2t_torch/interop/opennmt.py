@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,14 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.hparam import HParams
 from t2t_torch.interop import translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Vocabulary, Weights
+from t2t_torch.interop.translation import Side, Vocabulary
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
+_LIBRARY = "OpenNMT-py"
 _UNKNOWN, _PAD, _BOS, _EOS = "<unk>", "<blank>", "<s>", "</s>"
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "aan_useffn": (False,),
@@ -72,20 +73,18 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     path = _checkpoint(source, settings.checkpoint)
     content = load_pickled(path)
     opt = scalars(content.get("opt")) if isinstance(content, dict) else {}
-    if not opt or not isinstance(content.get("model"), dict):
+    if not opt or not all(isinstance(content.get(one), dict) for one in ("model", "generator")):
         raise CheckpointError(f"{path} has no model and options, as OpenNMT-py writes them.")
-    generator = content.get("generator") or {}
-    tops = {f"generator.{name.removeprefix('0.')}": value for name, value in generator.items()}
-    weights = Weights("OpenNMT-py", {**content["model"], **tops})
+    top = content["generator"].items()
+    tops = {f"generator.{name.removeprefix('0.')}": value for name, value in top}
     model = _model_of(opt)
     vocabularies = _vocabularies(content.get("vocab"), path)
     convert = _transformer if model == "transformer" else _lstm
-    ours, hparams = convert(weights, opt, vocabularies)
+    ours, hparams = convert({**content["model"], **tops}, opt, vocabularies)
     if model == "transformer":
         distance = max(0, int(opt.get("max_relative_positions") or 0))  # below 0: other positions
         opt = {**opt, "max_relative_positions": distance}
-        translation.check_sizes("OpenNMT-py", opt, hparams, _SIZES)
-    weights.check_read()
+        translation.check_sizes(_LIBRARY, opt, hparams, _SIZES)
     optim = content.get("optim")
     return translation.translation_run(
         "opennmt",
@@ -123,7 +122,7 @@ def _model_of(opt: Mapping[str, Any]) -> str:
     is_lstm = kinds <= {"rnn", "brnn"} and opt.get("rnn_type") == "LSTM"
     if kinds != {"transformer"} and not is_lstm:
         found += [f"encoder_type={opt.get('encoder_type')!r}, rnn_type={opt.get('rnn_type')!r}"]
-    translation.refuse("OpenNMT-py", found)
+    translation.refuse(_LIBRARY, found)
     return "lstm_seq2seq_attention" if is_lstm else "transformer"
 
 
@@ -166,44 +165,80 @@ def _vocabularies(vocab: Any, path: Path) -> tuple[Vocabulary, Vocabulary]:
     return found[0], found[1]
 
 
-def _embedding(weights: Weights, side: str) -> Any:
-    return weights(f"{side}.embeddings.make_embedding.emb_luts.0.weight")
+_TABLES = {
+    rf"{side}\.embeddings\.make_embedding\.emb_luts\.0": table
+    for side, table in (("encoder", translation.INPUTS), ("decoder", translation.TARGETS))
+} | {"generator": translation.TOP}
+_LAYER = {
+    r"self_attn\.linear_query": "attention.query_key_value#0",
+    r"self_attn\.linear_keys": "attention.query_key_value#1",
+    r"self_attn\.linear_values": "attention.query_key_value#2",
+    r"self_attn\.final_linear": "attention.output",
+    r"self_attn\.relative_positions_embeddings": "attention.relative.keys",
+    r"layer_norm|layer_norm_1": "attention_before.norm",
+    r"context_attn\.linear_query": "memory_attention.query",
+    r"context_attn\.linear_keys": "memory_attention.key_value#0",
+    r"context_attn\.linear_values": "memory_attention.key_value#1",
+    r"context_attn\.final_linear": "memory_attention.output",
+    r"layer_norm_2": "memory_attention_before.norm",
+    r"feed_forward\.w_1": "feed_forward.inner",
+    r"feed_forward\.w_2": "feed_forward.outer",
+    r"feed_forward\.w_3": "feed_forward.gate",
+    r"feed_forward\.layer_norm": "feed_forward_before.norm",
+}
+_OF_TRANSFORMER = {
+    **_TABLES,
+    r".*\.pe\.pe": "",
+    r"(encoder|decoder)\.layer_norm": r"\1_output.norm",
+    **translation.layer_names(r"encoder\.transformer", "encoder", _LAYER),
+    **translation.layer_names(r"decoder\.transformer_layers", "decoder", _LAYER),
+}
+_OF_LSTM = {
+    **_TABLES,
+    r"encoder\.rnn\.(\w+_[ih]h)_l(\d+)": r"encoder.lstm.layers.\2.0.\1_l0",
+    r"encoder\.rnn\.(\w+_[ih]h)_l(\d+)_reverse": r"encoder.lstm.layers.\2.1.\1_l0",
+    r"decoder\.rnn\.(\w+_[ih]h)_l(\d+)": r"decoder.\2.\1",
+    r"decoder\.rnn\.layers\.(\d+)\.(\w+_[ih]h)": r"decoder.\1.\2",
+    r"decoder\.attn\.linear_(?:context|in)": "attention.memory_layer",
+    r"decoder\.attn\.linear_query": "attention.query_layer",
+    r"decoder\.attn\.v": "attention.match",
+    r"decoder\.attn\.linear_out": "attention.layers.0",
+}
+"""Our names of the weights of both models."""
 
 
 def _transformer(
-    weights: Weights, opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
-) -> tuple[dict[str, Any], Any]:
+    tensors: Mapping[str, Any], opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
+) -> tuple[dict[str, Tensor], HParams]:
     """Returns weights by our names, and hyperparameters."""
-    ours = TransformerWeights()
-    read, written = vocabularies
-    source = read.rows(_embedding(weights, "encoder"))
-    target = written.rows(_embedding(weights, "decoder"))
-    top = written.rows(weights("generator.weight"))
-    ours.tables(source, target, top, written.rows(weights("generator.bias")))
-    weights.drop_if(lambda name: name.endswith(".pe.pe"))
-    heads = int(opt.get("heads") or 8)
-    positions = _positions(opt)
+    ours = translation.by_our_names(_LIBRARY, tensors, _OF_TRANSFORMER)
+    translation.order_tables(_LIBRARY, ours, vocabularies)
+    heads, positions = int(opt.get("heads") or 8), _positions(opt)
+    side = Side(
+        num_heads=heads,
+        activation=str(opt.get("pos_ffn_activation_fn", "relu")).removeprefix("gated-"),
+        norms=translation.PRE_NORM,
+        norm_epsilon=float(opt.get("norm_eps") or 1e-6),
+        pos=positions,
+    )
+    width = ours[f"{translation.INPUTS}.weight"].size(1)
     is_interleaved = positions == "rotary" and opt.get("rotary_interleave", True)
-    sides = {}
-    stacks = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-    for side, stack in stacks.items():
-        for layer in range(weights.layers(stack)):
-            name = f"{side}.{layer}"
-            _layer(weights, ours, f"{stack}.{layer}", name, heads, is_interleaved=is_interleaved)
-        ours.norm(f"{side}_output", weights.linear(f"{side}.layer_norm"))
-        sides[side] = Side(
-            num_heads=heads,
-            activation=str(opt.get("pos_ffn_activation_fn", "relu")).removeprefix("gated-"),
-            norms=translation.PRE_NORM,
-            norm_epsilon=float(opt.get("norm_eps") or 1e-6),
-            pos=positions,
-        )
-    return ours.weights, translation.hparams_of(
-        "OpenNMT-py",
+    for name, weight in list(ours.items()):
+        if name.endswith(".relative.keys.weight"):  # one for keys and values
+            ours[name.replace(".keys.", ".values.")] = weight.T.contiguous()
+        elif ".memory_attention.key_value." in name:  # of heads of queries that share them
+            by_head = torch.unflatten(weight, 0, (-1, width // heads))
+            ours[name] = by_head.repeat_interleave(2 * width // len(weight), 0).flatten(0, 1)
+        elif ".attention.query_key_value." in name and is_interleaved:  # ours: halves of a head
+            rotated, values = weight.tensor_split([(len(weight) + width) // 2])
+            pairs = torch.unflatten(rotated, 0, (-1, width // heads // 2, 2))
+            ours[name] = torch.cat([pairs.transpose(1, 2).flatten(0, 2), values])
+    return ours, translation.hparams_of(
+        _LIBRARY,
         "transformer",
-        ours.weights,
-        sides,
-        decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
+        ours,
+        {"encoder": side, "decoder": side},
+        decoder_start_id=_start_id(vocabularies[1]),
         multiply_embedding_mode="sqrt_depth" if opt.get("position_encoding") else "none",
         layer_prepostprocess_dropout=_first(opt.get("dropout")),
         relu_dropout=_first(opt.get("dropout")),
@@ -218,7 +253,7 @@ def _positions(opt: Mapping[str, Any]) -> str:
     if not opt.get("position_encoding"):
         return of_attention or "none"
     if of_attention:
-        translation.refuse("OpenNMT-py", [f"position_encoding with {of_attention} positions"])
+        translation.refuse(_LIBRARY, [f"position_encoding with {of_attention} positions"])
     is_interleaved = opt.get("position_encoding_type") != "SinusoidalConcat"
     return "sinusoids_interleaved" if is_interleaved else "timing"
 
@@ -230,93 +265,37 @@ def _first(value: Any) -> float:
     return float(value or 0.0)
 
 
-def _layer(
-    weights: Weights,
-    ours: TransformerWeights,
-    theirs: str,
-    name: str,
-    heads: int,
-    *,
-    is_interleaved: bool,
-) -> None:
-    """Adds the weights of a layer; `is_interleaved`: neighbouring channels are rotated."""
-    norms = {"attention_before": "layer_norm", "feed_forward_before": "feed_forward.layer_norm"}
-    attentions = {"self_attn": "attention"}
-    if name.startswith("decoder"):
-        norms["attention_before"] = "layer_norm_1"
-        norms["memory_attention_before"] = "layer_norm_2"
-        attentions["context_attn"] = "memory_attention"
-    for new, old in norms.items():
-        ours.norm(f"{name}.{new}", weights.linear(f"{theirs}.{old}"))
-    for old, new in attentions.items():
-        q, k, v = (
-            weights.linear(f"{theirs}.{old}.linear_{p}") for p in ("query", "keys", "values")
-        )
-        size = len(q[0]) // heads
-        output = weights.linear(f"{theirs}.{old}.final_linear")
-        if new == "attention":
-            if is_interleaved:  # ours rotates the halves of a head
-                q, k = (_by_head(one, size, _halves) for one in (q, k))
-            ours.self_attention(f"{name}.{new}", q, k, v, output)
-        else:
-            # Of heads of queries that share keys and values.
-            repeated = functools.partial(
-                torch.repeat_interleave, repeats=len(q[0]) // len(k[0]), dim=0
-            )
-            k, v = (_by_head(one, size, repeated) for one in (k, v))
-            ours.cross_attention(f"{name}.{new}", q, k, v, output)
-        table = f"{theirs}.{old}.relative_positions_embeddings.weight"
-        if table in weights:  # one for keys and values
-            distances = weights(table)
-            ours.weights[f"{name}.{new}.relative.keys.weight"] = distances
-            ours.weights[f"{name}.{new}.relative.values.weight"] = distances.T.contiguous()
-    ff = f"{theirs}.feed_forward"
-    gate = weights.linear(f"{ff}.w_3") if f"{ff}.w_3.weight" in weights else None
-    inner, outer = weights.linear(f"{ff}.w_1"), weights.linear(f"{ff}.w_2")
-    ours.feed_forward(f"{name}.feed_forward", inner, outer, gate)
-
-
-def _by_head(linear: Linear, size: int, change: Callable[[Tensor], Tensor]) -> Linear:
-    """Returns a linear map whose outputs are changed by head; `change` gets [N, size, ...]."""
-    heads = (torch.unflatten(one, 0, (-1, size)) for one in linear if one is not None)
-    weight, *bias = (change(one).flatten(0, 1) for one in heads)
-    return weight, bias[0] if bias else None
-
-
-def _halves(x: Tensor) -> Tensor:
-    """Returns heads with the first channels of all pairs before the second ones.  [N, D, ...]."""
-    return torch.unflatten(x, 1, (-1, 2)).transpose(1, 2).flatten(1, 2)
+def _start_id(written: Vocabulary) -> int:
+    """Returns our id of the start symbol."""
+    return written.our_id(list(written.tokens).index(_BOS))
 
 
 def _lstm(
-    weights: Weights, opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
-) -> tuple[dict[str, Any], Any]:
+    tensors: Mapping[str, Any], opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
+) -> tuple[dict[str, Tensor], HParams]:
     """Returns weights by our names, and hyperparameters."""
-    read, written = vocabularies
     mechanism = opt.get("global_attention")
-    is_additive, feeds = mechanism == "mlp", bool(opt.get("input_feed"))
-    is_bidirectional = opt.get("encoder_type") == "brnn"
-    layers = weights.layers("decoder.rnn.layers") if feeds else int(opt.get("dec_layers") or 2)
-    ours = TransformerWeights()
-    source = read.rows(_embedding(weights, "encoder"))
-    target = written.rows(_embedding(weights, "decoder"))
+    is_additive = mechanism == "mlp"
+    ours = translation.by_our_names(_LIBRARY, tensors, _OF_LSTM)
+    translation.order_tables(_LIBRARY, ours, vocabularies)
+    tables = (translation.INPUTS, translation.TARGETS, translation.TOP)
+    source, target, top = (ours[f"{name}.weight"] for name in tables)
+    layers = translation.count_layers(ours, "decoder")
     wrong = [] if mechanism in ("general", "dot", "mlp") else [f"global_attention={mechanism!r}"]
-    if weights.shape(f"encoder.rnn.weight_ih_l{layers}"):
+    if any(name.startswith(f"encoder.lstm.layers.{layers}.") for name in ours):
         wrong.append("layers of encoder and decoder differ")
     if source.size(1) != target.size(1):
         wrong.append("src_word_vec_size and tgt_word_vec_size differ")
-    translation.refuse("OpenNMT-py", wrong)
-    top = written.rows(weights("generator.weight"))
-    ours.tables(source, target, top, written.rows(weights("generator.bias")))
-    for layer in range(layers):
-        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            for number, suffix in enumerate(("", "_reverse") if is_bidirectional else ("",)):
-                name = f"encoder.lstm.layers.{layer}.{number}.{kind}_l0"
-                ours.weights[name] = weights(f"encoder.rnn.{kind}_l{layer}{suffix}")
-            theirs = f"layers.{layer}.{kind}" if feeds else f"{kind}_l{layer}"
-            ours.weights[f"decoder.{layer}.{kind}"] = weights(f"decoder.rnn.{theirs}")
-    _attention(weights, ours, str(mechanism), top.size(1))
-    hparams = translation.base_hparams(
+    translation.refuse(_LIBRARY, wrong)
+    name = "attention.memory_layer.weight"
+    if mechanism == "general":  # theirs is (W h) . memory, ours h . (W' memory)
+        ours[name] = translation.weight_of(_LIBRARY, ours, name).T
+    elif mechanism == "dot":
+        ours[name] = torch.eye(top.size(1))
+    name = "attention.layers.0.weight"
+    context, state = translation.weight_of(_LIBRARY, ours, name).chunk(2, 1)
+    ours[name] = torch.cat([state, context], 1)
+    return ours, translation.base_hparams(
         "lstm_seq2seq_attention",
         hidden_size=top.size(1),
         embedding_size=source.size(1),
@@ -324,10 +303,10 @@ def _lstm(
         attention_mechanism="bahdanau" if is_additive else "luong",
         attention_activation="none" if is_additive else "tanh",
         attention_bias=is_additive,
-        bidirectional_encoder=is_bidirectional,
+        bidirectional_encoder=opt.get("encoder_type") == "brnn",
         reverse_inputs=False,
-        input_feeding=feeds,
-        decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
+        input_feeding=bool(opt.get("input_feed")),
+        decoder_start_id=_start_id(vocabularies[1]),
         multiply_embedding_mode="none",
         output_bias=True,
         dropout=_first(opt.get("dropout")),
@@ -335,20 +314,3 @@ def _lstm(
         clip_grad_norm=5.0,
         **translation.sharing(source, target, top),
     )
-    return ours.weights, hparams
-
-
-def _attention(weights: Weights, ours: TransformerWeights, mechanism: str, size: int) -> None:
-    """Adds the attention of an LSTM decoder of `size` units."""
-    theirs = "decoder.attn"
-    if mechanism == "mlp":
-        ours.weights["attention.memory_layer.weight"] = weights(f"{theirs}.linear_context.weight")
-        ours.linears("attention.query_layer", weights.linear(f"{theirs}.linear_query"))
-        ours.weights["attention.match.weight"] = weights(f"{theirs}.v.weight")
-    elif mechanism == "general":  # theirs is (W h) . memory, ours h . (W' memory)
-        ours.weights["attention.memory_layer.weight"] = weights(f"{theirs}.linear_in.weight").T
-    else:
-        ours.weights["attention.memory_layer.weight"] = torch.eye(size)
-    output, bias = weights.linear(f"{theirs}.linear_out")
-    context, state = output.chunk(2, 1)
-    ours.linears("attention.layers.0", (torch.cat([state, context], 1), bias))

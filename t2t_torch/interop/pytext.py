@@ -114,54 +114,45 @@ _DEFAULTS: Mapping[str, Any] = {
     "clip_grad_norm": 0.0,
     "embedding_size": 100,
     "layer_prepostprocess_dropout": 0.4,
+    **dict.fromkeys(("embedding_dropout", "output_dropout", "weight_dropout"), 0.0),
+    **dict.fromkeys(("activation_penalty", "change_penalty", "attention_penalty"), 0.0),
+    "attention_hops": 1,
+    "attention_size": 64,
+    "kernel_sizes": (3, 4),
+    "num_filters": 100,
+    "max_norm": 0.0,
+    "ngram_order": 1,
+    "pooling": "last",
+    "sentence_pooling": "attention",
 }
-"""PyText's defaults, by our names."""
+"""PyText's defaults, by our names; a model takes those that it has."""
 _EPOCHS = 10
 _HELD_OUT, _FEWEST = 0.1, 10  # of a training file that was evaluated on: share, rows
 
-_LSTM: Mapping[str, Any] = {"lstm_dim": 32, "num_hidden_layers": 1, "attention_size": 64}
-_CNN: Mapping[str, Any] = {"kernel_sizes": (3, 4), "num_filters": 100}
+_LSTM: Mapping[str, Any] = {"lstm_dim": 32, "num_hidden_layers": 1}
 _TAGGER: Mapping[str, Any] = {"tag_decoder": "softmax"}
+_BOTH: Mapping[str, Any] = {**_TAGGER, "target_weights": "intent:0.2,slots:0.5"}
 _DEFAULTS_OF: Mapping[str, Mapping[str, Any]] = {
-    "bilstm_attention_classifier": {**_LSTM, "attention_hops": 1, "attention_penalty": 0.0},
-    "text_cnn": {**_CNN, "max_norm": 0.0},
-    "fasttext": {"ngram_order": 1},
+    "bilstm_attention_classifier": _LSTM,
     "bilstm_tagger": {**_LSTM, **_TAGGER},
     "bilstm_slot_attention_tagger": {**_LSTM, **_TAGGER},
-    "bsequential_cnn_tagger": {**_CNN, **_TAGGER},
-    "joint_bilstm": {
-        **_LSTM,
-        **_TAGGER,
-        "pooling": "last",
-        "slot_attention": "none",
-        "target_weights": "intent:0.2,slots:0.5",
-    },
-    "joint_cnn": {**_CNN, **_TAGGER, "target_weights": "intent:0.2,slots:0.5"},
-    "seqnn": {**_LSTM, **_CNN},
-    "pair_classifier": {"lstm_dim": 32, "sentence_pooling": "attention"},
-    "pairwise_ranker": {"lstm_dim": 32, "sentence_pooling": "attention"},
-    "rnng": {"lstm_dim": 32, "num_hidden_layers": 1, "layer_prepostprocess_dropout": 0.1},
+    "bsequential_cnn_tagger": _TAGGER,
+    "joint_bilstm": {**_LSTM, **_BOTH, "slot_attention": "none"},
+    "joint_cnn": _BOTH,
+    "seqnn": _LSTM,
+    "pair_classifier": {"lstm_dim": 32},
+    "pairwise_ranker": {"lstm_dim": 32},
+    "rnng": {**_LSTM, "layer_prepostprocess_dropout": 0.1},
     "lstm_lm": {
+        **_LSTM,
         "stream_length": 0,
-        "lstm_dim": 32,
-        "num_hidden_layers": 1,
         "locked_dropout": False,
-        "embedding_dropout": 0.0,
-        "output_dropout": 0.0,
-        "weight_dropout": 0.0,
-        "activation_penalty": 0.0,
-        "change_penalty": 0.0,
         "shared_embedding_and_softmax_weights": False,
     },
 }
 """PyText's defaults by our model, and what our sets have that PyText lacks."""
 
 _SEVERAL = ("EnsembleTask", *_DISJOINT)
-_MODELS = """
-    DocModel DocModel_Deprecated IntentSlotModel JointModel LMLSTM PairClassificationModel
-    PairwiseModel QueryDocPairwiseRankingModel RNNGParser SeqNNModel SeqNNModel_Deprecated
-    WordTaggingModel WordTaggingModel_Deprecated
-""".split()
 _TRANSPARENT = """
     AnnotationNumberizer Batcher BiLSTM BiLSTMDocAttention CNN ClassificationMetricReporter
     ClassificationOutputLayer CompositionalMetricReporter CrossEntropyLoss Data EnsembleTrainer
@@ -171,6 +162,9 @@ _TRANSPARENT = """
     SeqRepresentation SeqTokenTensorizer SequenceTaggingMetricReporter SlotAttention
     SlotLabelTensorizer TSVDataSource TaskTrainer TokenTensorizer Tokenizer Trainer WordEmbedding
     WordTaggingMetricReporter WordTaggingOutputLayer
+    DocModel DocModel_Deprecated IntentSlotModel JointModel LMLSTM PairClassificationModel
+    PairwiseModel QueryDocPairwiseRankingModel SeqNNModel SeqNNModel_Deprecated
+    WordTaggingModel WordTaggingModel_Deprecated
 """.split()
 """Components that only say which of several classes is meant."""
 _OF_SEVERAL = """
@@ -275,7 +269,7 @@ OPTIONS = frozenset("problem".split())
 def components() -> frozenset[str]:
     """Returns the names of PyText's components that are imported; all others are refused."""
     chosen = (name for task in TASKS.values() for name in task.models if name != "RNNG")
-    known = (*TASKS, *_SEVERAL, *_MODELS, *_TRANSPARENT, *_OF_SEVERAL, *_CHOICES, *_OPTIMIZERS)
+    known = (*TASKS, *_SEVERAL, *_TRANSPARENT, *_OF_SEVERAL, *_CHOICES, *_OPTIMIZERS)
     return frozenset((*known, *chosen))
 
 
@@ -462,7 +456,7 @@ def _converted(
             elif not key[:1].isupper():
                 if value is not None:
                     found.left.append(f"{path}={json.dumps(value)}")
-            elif key not in _TRANSPARENT and key not in _MODELS and key not in known.models:
+            elif key not in _TRANSPARENT and key not in known.models:
                 raise HParamsError(
                     f"PyText's {key} ({path}) has no equivalent here; docs/how_to/from_pytext.md "
                     "lists those that have."
@@ -491,7 +485,7 @@ def _flags(found: _ConvertedSettings, model: str) -> dict[str, Any]:
     hparams_set = f"{model}_base"
     made = registry.hparams(hparams_set)
     fields = type(made).model_fields
-    defaults = {**_DEFAULTS, **_DEFAULTS_OF[model]}
+    defaults = {**_DEFAULTS, **_DEFAULTS_OF.get(model, {})}
     values = {**defaults, **_OPTIMIZERS.get(found.optimizer, {}), **found.hparams}
     width = values.pop("lstm_dim", None)
     if width is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import read_bytes
+from t2t_torch.hparam import HParams
 from t2t_torch.interop import translation
 from t2t_torch.interop.huggingface import numbered_tokens
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Vocabulary, Weights
+from t2t_torch.interop.translation import Side, Vocabulary
 from t2t_torch.interop.unpickling import load_pickled
 from t2t_torch.yaml_file import MAX_YAML, parse_yaml
 
@@ -65,10 +68,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     content = load_pickled(path)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} has no parameters by name. Copy it again.")
-    weights = Weights("Sockeye", content)
-    unused = weights.drop_if(lambda name: name.startswith("length_ratio."))
-    ours, hparams = _converted(weights, stacks, (read, written))
-    weights.check_read()
+    ours, hparams = _converted(content, stacks, (read, written))
     statistics = _mapping(_mapping(config, "config_data"), "data_statistics")
     ratio = statistics.get("length_ratio_mean", 1.0) + 2 * statistics.get("length_ratio_std", 0.5)
     return translation.translation_run(
@@ -88,7 +88,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
             "extra_length": 1,
         },
         ignored=["the prediction of the length ratio, which is no part of the search"]
-        if unused
+        if any(name.startswith("length_ratio.") for name in content)
         else [],
     )
 
@@ -157,86 +157,85 @@ def _vocabulary(folder: Path, side: str) -> Vocabulary:
 
 
 def _converted(
-    weights: Weights,
+    tensors: Mapping[str, Any],
     stacks: Mapping[str, Mapping[str, Any]],
     vocabularies: tuple[Vocabulary, Vocabulary],
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[dict[str, Tensor], HParams]:
     """Returns weights by our names, and hyperparameters."""
-    ours = TransformerWeights()
-    read, written = vocabularies
-    source = read.rows(weights("embedding_source.embedding.weight"))
-    name = "embedding_target.embedding.weight"
-    target = written.rows(weights(name)) if name in weights else source
-    name = "output_layer.weight"
-    top = written.rows(weights(name)) if name in weights else target
-    ours.tables(source, target, top, written.rows(weights("output_layer.bias")))
+    names = {
+        r"length_ratio\..*": "",
+        r"embedding_source\.embedding": translation.INPUTS,
+        r"embedding_target\.embedding": translation.TARGETS,
+        "output_layer": translation.TOP,
+    }
     sides = {}
     for side, config in stacks.items():
-        table = f"{side}.pos_embedding.weight"
-        limit = (weights.shape(table) or [0])[0]
-        if config.get("positional_embedding_type") == "learned":
-            places = "join.positions" if side == "encoder" else "positions"
-            ours.weights[f"{places}.table"] = weights(table)
-        weights.drop([table])  # of sinusoids
-        heads = int(config.get("attention_heads", 8))
-        for layer in range(weights.layers(f"{side}.layers")):
-            _layer(weights, ours, f"{side}.layers.{layer}", f"{side}.{layer}", heads)
-        if f"{side}.final_process.layer_norm.weight" in weights:
-            ours.norm(f"{side}_output", weights.linear(f"{side}.final_process.layer_norm"))
+        positions, table = config.get("positional_embedding_type"), f"{side}.pos_embedding.weight"
+        is_learned = positions == "learned"
+        names[re.escape(table)] = f"{translation.PLACES[side]}.table" if is_learned else ""
+        names[rf"{side}\.final_process\.layer_norm"] = f"{side}_output.norm"
+        names |= translation.layer_names(rf"{side}\.layers", side, _LAYER)
         before, after = (
             str(config.get(f"{place}process_sequence") or "").replace("r", "a") or "none"
             for place in ("pre", "post")
         )
         sides[side] = Side(
-            num_heads=heads,
+            num_heads=int(config.get("attention_heads", 8)),
             activation=str(config["act_type"]),
             norms=(before, after),
             norm_epsilon=1e-6,
-            pos="none" if config.get("positional_embedding_type") == "none" else "sinusoids",
-            limit=limit,
+            pos="none" if positions == "none" else "sinusoids",
+            limit=len(tensors.get(table, ())),
         )
+    ours = translation.by_our_names("Sockeye", tensors, names)
+    if f"{translation.INPUTS}.weight" in ours:  # it may be the table of the targets, too
+        ours.setdefault(f"{translation.TARGETS}.weight", ours[f"{translation.INPUTS}.weight"])
+    translation.order_tables("Sockeye", ours, vocabularies)
+    for name, joint in ours.items():
+        heads = sides["decoder" if name.startswith("decoder") else "encoder"].num_heads
+        if name.endswith(".attention.query_key_value.weight"):
+            query, key_value = torch.split(joint, [len(joint) // 3, len(joint) - len(joint) // 3])
+            ours[name] = torch.cat([query, _apart(key_value, heads)])
+        elif name.endswith(".memory_attention.key_value.weight"):
+            ours[name] = _apart(joint, heads)
     config = stacks["encoder"]
-    return ours.weights, translation.hparams_of(
+    return ours, translation.hparams_of(
         "Sockeye",
         "transformer",
-        ours.weights,
+        ours,
         sides,
-        decoder_start_id=written.our_id(_BOS),
+        decoder_start_id=vocabularies[1].our_id(_BOS),
         layer_prepostprocess_dropout=float(config.get("dropout_prepost") or 0.0),
         attention_dropout=float(config.get("dropout_attention") or 0.0),
         relu_dropout=float(config.get("dropout_act") or 0.0),
     )
 
 
-def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, heads: int) -> None:
-    """Adds the weights of a layer."""
-    own = "autoregr_layer" if name.startswith("decoder") else "self_attention"
-    parts = {own: "attention", "enc_attention": "memory_attention", "ff": "feed_forward"}
-    joint = weights(f"{theirs}.{own}.ff_in.weight")
-    query, key_value = torch.split(joint, [len(joint) // 3, len(joint) - len(joint) // 3])
-    output = weights.linear(f"{theirs}.{own}.ff_out")
-    ours.self_attention(f"{name}.attention", (query, None), *_apart(key_value, heads), output)
-    if f"{theirs}.enc_attention.ff_q.weight" in weights:
-        ours.cross_attention(
-            f"{name}.memory_attention",
-            weights.linear(f"{theirs}.enc_attention.ff_q"),
-            *_apart(weights(f"{theirs}.enc_attention.ff_kv.weight"), heads),
-            weights.linear(f"{theirs}.enc_attention.ff_out"),
+_SELF = "(?:self_attention|autoregr_layer)"
+_LAYER = {
+    rf"{_SELF}\.ff_in": "attention.query_key_value",
+    rf"{_SELF}\.ff_out": "attention.output",
+    r"enc_attention\.ff_q": "memory_attention.query",
+    r"enc_attention\.ff_kv": "memory_attention.key_value",
+    r"enc_attention\.ff_out": "memory_attention.output",
+    r"ff\.ff1": "feed_forward.inner",
+    r"ff\.ff2": "feed_forward.outer",
+    r"ff\.linear": "feed_forward.gate",
+    **{
+        rf"{when}_{old}\.layer_norm": f"{new}_{place}.norm"
+        for when, place in (("pre", "before"), ("post", "after"))
+        for old, new in (
+            (_SELF, "attention"),
+            ("enc_attention", "memory_attention"),
+            ("ff", "feed_forward"),
         )
-    gate = f"{theirs}.ff.linear"
-    inner, outer = weights.linear(f"{theirs}.ff.ff1"), weights.linear(f"{theirs}.ff.ff2")
-    linear = weights.linear(gate) if f"{gate}.weight" in weights else None
-    ours.feed_forward(f"{name}.feed_forward", inner, outer, linear)
-    for old, new in parts.items():
-        for when, place in (("pre", "before"), ("post", "after")):
-            norm = f"{theirs}.{when}_{old}.layer_norm"
-            if f"{norm}.weight" in weights:
-                ours.norm(f"{name}.{new}_{place}", weights.linear(norm))
+    },
+}
+"""Our names of the parts of a layer."""
 
 
-def _apart(key_value: torch.Tensor, heads: int) -> tuple[Linear, Linear]:
-    """Returns the maps of keys and of values, which alternate by head.  [2 H, H]."""
+def _apart(key_value: Tensor, heads: int) -> Tensor:
+    """Returns the maps of keys, then those of values, which alternate by head.  [2 H, H]."""
     if len(key_value) % (2 * heads):
         raise CheckpointError(f"{len(key_value)} rows of keys and values for {heads} heads.")
-    by_head = torch.unflatten(key_value, 0, (heads, 2, -1))
-    return (by_head[:, 0].flatten(0, 1), None), (by_head[:, 1].flatten(0, 1), None)
+    return torch.unflatten(key_value, 0, (heads, 2, -1)).transpose(0, 1).flatten(0, 2)

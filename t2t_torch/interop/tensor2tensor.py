@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.data.import_tfrecords import known_vocab_files
+from t2t_torch.data.import_tfrecords import vocabulary_contents
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.hparam import HParams
@@ -274,23 +274,19 @@ def _vocabularies(
 
     The names of classes are those of the problem, or of `labels`.
     """
-    known = known_vocab_files(problem, folders[0] if folders else Path())
-    files = {}
-    for file in problem.vocab_files:
-        if file.startswith("labels.") and settings.labels:
+    files, missing = vocabulary_contents(problem, folders)
+    for file in [file for file in problem.vocab_files if file.startswith("labels.")]:
+        if settings.labels:
             names = class_names(classes, settings)
-            files[file] = "".join(f"{name}\n" for name in names).encode()
-            if file in known and known[file].encode() != files[file]:
+            content = "".join(f"{name}\n" for name in names).encode()
+            if files.setdefault(file, content) != content:
                 raise UsageError(
                     f"--labels={','.join(names)}: the problem {problem.name!r} has the classes "
-                    f"{','.join(known[file].splitlines())}. Leave --labels out."
+                    f"{','.join(files[file].decode().splitlines())}. Leave --labels out."
                 )
-        else:
-            places = [] if file in known else [one / file for one in folders]
-            found = next((path for path in places if path.is_file()), None)
-            if file not in known and found is None:
-                raise _no_vocabulary(file, folders)
-            files[file] = read_bytes(found) if found else known[file].encode()
+    for file in missing:
+        if file not in files:
+            raise _no_vocabulary(file, folders)
     return files
 
 

@@ -118,9 +118,6 @@ _IMPORTED = {
 class TensorFlowModel:
     """Base class of a user's model of TensorFlow, which can be defined and not be used."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-
 
 def maybe_download(directory: str, filename: str, uri: str) -> str:
     """Downloads a file that is not in a folder yet; returns its path."""

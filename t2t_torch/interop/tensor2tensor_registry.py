@@ -508,19 +508,7 @@ def _(problem: _Converted, folder: Path) -> tuple[str, ...]:
     return (*kept, file) if holds_subtokens(folder / file) else kept
 
 
-class _ConvertedText(_Converted, Text2TextProblem):
-    """A user's text to text problem."""
-
-
-class _ConvertedSelf(_Converted, Text2SelfProblem):
-    """A user's language model."""
-
-
-class _ConvertedQuestion(_Converted, QuestionContext2TextProblem):
-    """A user's problem of questions on a context."""
-
-
-class _ConvertedReal(_Converted, Text2RealProblem):
+class _ConvertedReal(_Converted):
     """A user's problem of numbers."""
 
     def _converted(self, sample: problems.Sample) -> dict[str, Any]:
@@ -559,14 +547,14 @@ def _(problem: _Labelled, directory: Path) -> Mapping[str, str]:
     return {problem.labels_file("targets"): "".join(f"{name}\n" for name in names)}
 
 
-class _ConvertedClass(_Labelled, Text2ClassProblem):
+class _ConvertedClass(_Labelled):
     """A user's problem of classes."""
 
     def _converted(self, sample: problems.Sample) -> dict[str, Any]:
         return {"inputs": _text(sample["inputs"]), "targets": self._label(sample)}
 
 
-class _ConvertedPair(_Labelled, TextPair2ClassProblem):
+class _ConvertedPair(_Labelled):
     """A user's problem of classes of two texts."""
 
     def _converted(self, sample: problems.Sample) -> dict[str, Any]:
@@ -624,16 +612,16 @@ def _settings_of(user: Any, made: _ProblemHParams | None) -> dict[str, Any]:
     return settings
 
 
-_KINDS: tuple[tuple[type, type[TextProblem], type], ...] = (
-    (problems.QuestionAndContext2TextProblem, _ConvertedQuestion, QuestionContext2TextProblem),
+_KINDS: tuple[tuple[type, type[TextProblem], type[TextProblem]], ...] = (
+    (problems.QuestionAndContext2TextProblem, _Converted, QuestionContext2TextProblem),
     (problems.TextConcat2ClassProblem, _ConvertedPair, TextPair2ClassProblem),
     (problems.T2TText2ClassProblem, _ConvertedClass, Text2ClassProblem),
     (problems.T2TText2RealProblem, _ConvertedReal, Text2RealProblem),
-    (problems.T2TText2SelfProblem, _ConvertedSelf, Text2SelfProblem),
-    (problems.T2TTranslateProblem, _ConvertedText, TranslateProblem),
-    (problems.T2TText2TextProblem, _ConvertedText, Text2TextProblem),
+    (problems.T2TText2SelfProblem, _Converted, Text2SelfProblem),
+    (problems.T2TTranslateProblem, _Converted, TranslateProblem),
+    (problems.T2TText2TextProblem, _Converted, Text2TextProblem),
 )
-"""Kinds of problems: tensor2tensor's class, that of a converted problem, ours."""
+"""Kinds of problems: tensor2tensor's class, parts of a converted problem, our kind."""
 
 
 @functools.cache
@@ -710,9 +698,10 @@ def converted(user: type, name: str) -> type[TextProblem]:
             f"tensor2tensor problem {name!r} is a {missing[0]}, and {missing[0]} is not in "
             f"t2t_torch. {PAGE} shows how to write it."
         )
-    for theirs, ours, _ in _KINDS:
+    for theirs, parts, kind in _KINDS:
         if issubclass(user, theirs):
-            return _named_as(user, ours, user_class=user, name=name)
+            kind = Text2TextProblem if kind is TranslateProblem else kind
+            return _named_as(user, parts, kind, user_class=user, name=name)
     bases = ", ".join(base.__name__.removeprefix("T2T") for base in user.__bases__)
     raise RegistryError(
         f"tensor2tensor problem {name!r} is a {bases}; Text2TextProblem, Text2ClassProblem, "

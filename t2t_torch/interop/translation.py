@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,146 +93,133 @@ class Vocabulary:
         )
 
 
-def check_tokens(tokens: Sequence[str], *, most: int = 10_000_000) -> None:
+def check_tokens(tokens: Sequence[str]) -> None:
     """Checks that a dictionary is a list of a few texts.
 
     Raises:
       DataError: it is not.
     """
-    if not 4 <= len(tokens) <= most or not all(isinstance(token, str) for token in tokens):
+    if not 4 <= len(tokens) <= 10_000_000 or not all(isinstance(token, str) for token in tokens):
         raise DataError(
             f"a dictionary of {len(tokens):,} entries is none of tokens. Copy the old files again."
         )
 
 
-class Weights:
-    """Weights of a checkpoint, each of which is read once.
+INPUTS, TARGETS, TOP = (
+    f"modalities.{table}" for table in ("inputs.bottom", "targets.bottom", "targets.top")
+)
+"""Our names of the embeddings of both sides, and of the softmax."""
+PLACES = {"encoder": "join.positions", "decoder": "positions"}
+"""Our names of the vectors of positions."""
+
+
+def layer_names(theirs: str, ours: str, parts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the names of a stack of layers, for `by_our_names`.
+
+    Args:
+      theirs: pattern of the library's name of the stack.
+      ours: our name.
+      parts: our names of the parts of a layer by patterns of theirs.
+    """
+    return {rf"{theirs}\.(\d+)\.(?:{old})": rf"{ours}.\1.{new}" for old, new in parts.items()}
+
+
+def by_our_names(
+    library: str, tensors: Mapping[str, Any], names: Mapping[str, str]
+) -> dict[str, Tensor]:
+    """Returns the weights of a checkpoint by our names, in float32.
 
     Args:
       library: name of the library, for messages.
-      weights: tensors by the library's names.
+      tensors: tensors by the library's names.
+      names: our names by patterns of theirs, without an ending `.weight` or `.bias`, which stays.
+        `""` leaves a weight out; `a.b#1` is the second part of `a.b`.
+
+    Raises:
+      CheckpointError: a weight is unknown or no tensor, a layer lacks what others have, or the
+        model is quantized.
     """
-
-    def __init__(self, library: str, weights: Mapping[str, Any]) -> None:
-        self._library = library
-        self._weights = dict(weights)
-        bad = [name for name, value in weights.items() if not isinstance(value, Tensor)]
-        if bad:
-            raise CheckpointError(f"{bad[0]} of the checkpoint is no tensor. Copy it again.")
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._weights
-
-    def __call__(self, name: str) -> Tensor:
-        """Returns a weight as float32; CheckpointError if there is none."""
-        if name not in self._weights:
-            raise CheckpointError(
-                f"the checkpoint of {self._library} has no {name}. Its hyperparameters are of "
-                "another model; copy both from one training."
-            )
-        value: Tensor = self._weights.pop(name)
-        if value.dtype in (torch.int8, torch.uint8):
-            raise CheckpointError(
-                f"{name} has integers of 8 bits: a quantized model. Import the checkpoint that it "
-                "was made from."
-            )
-        return value.float()
-
-    def linear(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """Returns the weight of a linear map, [out, in], and its bias, if it has one."""
-        bias = self(f"{name}.bias") if f"{name}.bias" in self else None
-        return self(f"{name}.weight"), bias
-
-    def drop(self, names: Iterable[str]) -> None:
-        """Leaves out weights that carry nothing."""
-        for name in names:
-            self._weights.pop(name, None)
-
-    def drop_if(self, test: Callable[[str], bool]) -> list[str]:
-        """Leaves out weights whose names pass a test; returns these names."""
-        names = [name for name in self._weights if test(name)]
-        self.drop(names)
-        return names
-
-    def shape(self, name: str) -> list[int]:
-        """Returns the shape of a weight; empty if there is none."""
-        return list(self._weights[name].shape) if name in self._weights else []
-
-    def layers(self, prefix: str) -> int:
-        """Returns the number of layers with names such as `prefix.0.`."""
-        for number in itertools.count():
-            if not any(name.startswith(f"{prefix}.{number}.") for name in self._weights):
-                return number
-        raise AssertionError
-
-    def check_read(self) -> None:
-        """Checks that all weights were read.
-
-        Raises:
-          CheckpointError: some were not; the first ten are named.
-        """
-        if left := sorted(self._weights):
-            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-            raise CheckpointError(
-                f"the checkpoint of {self._library} has weights that no model here has: "
-                f"{', '.join(left[:_SHOWN])}{more}."
-            )
-
-
-Linear = tuple[Tensor, Tensor | None]
-
-
-@dataclass
-class TransformerWeights:
-    """Collects the weights of a `Transformer` by our names.
-
-    Attributes:
-      weights: weights so far.
-    """
-
-    weights: dict[str, Tensor] = field(default_factory=dict)
-
-    def _add(self, name: str, linear: Linear) -> None:
-        weight, bias = linear
-        self.weights[f"{name}.weight"] = weight
-        if bias is not None:
-            self.weights[f"{name}.bias"] = bias
-
-    def linears(self, name: str, *parts: Linear) -> None:
-        """Adds linear maps of one input as one matrix product."""
-        biases = [bias for _, bias in parts if bias is not None]
-        if biases and len(biases) != len(parts):
+    parts: dict[str, dict[str, Tensor]] = {}
+    read, unknown = set(), []
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or not isinstance(name, str):
+            raise CheckpointError(f"{name} of the checkpoint is no tensor. Copy it again.")
+        ours = _our_name(name, names)
+        weight = re.sub(r"#\d", "", ours or "")
+        if ours is None or ours in parts.get(weight, {}):
+            unknown.append(name)
+        elif ours:
+            if tensor.dtype in (torch.int8, torch.uint8):
+                raise CheckpointError(
+                    f"{name} has integers of 8 bits: a quantized model. Import the checkpoint that "
+                    "it was made from."
+                )
+            parts.setdefault(weight, {})[ours] = tensor.float()
+            read.add(name)
+    if unknown:
+        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        raise CheckpointError(
+            f"the checkpoint of {library} has weights that no model here has: "
+            f"{', '.join(sorted(unknown)[:_SHOWN])}{more}."
+        )
+    _check_layers(library, read)
+    for name, of in parts.items():
+        weights = parts.get(f"{name.removesuffix('.bias')}.weight", of)
+        if name.endswith(".bias") and len(of) != len(weights):
             raise CheckpointError(f"{name}: only some of the linear maps of attention have biases.")
-        joint = torch.cat(biases) if biases else None
-        self._add(name, (torch.cat([weight for weight, _ in parts]), joint))
+    ordered = {name: [of[part] for part in sorted(of)] for name, of in parts.items()}
+    return {name: torch.cat(of) if len(of) > 1 else of[0] for name, of in ordered.items()}
 
-    def self_attention(self, name: str, q: Linear, k: Linear, v: Linear, output: Linear) -> None:
-        """Adds self-attention."""
-        self.linears(f"{name}.query_key_value", q, k, v)
-        self._add(f"{name}.output", output)
 
-    def cross_attention(self, name: str, q: Linear, k: Linear, v: Linear, output: Linear) -> None:
-        """Adds attention to the encoder's output."""
-        self._add(f"{name}.query", q)
-        self.linears(f"{name}.key_value", k, v)
-        self._add(f"{name}.output", output)
+def _check_layers(library: str, names: Collection[str]) -> None:
+    """Raises CheckpointError if a layer lacks a weight that others of its stack have."""
+    stacks: dict[str, tuple[set[str], set[str]]] = {}
+    for match in filter(None, map(_IN_LAYER.match, names)):
+        numbers, rests = stacks.setdefault(match[1], (set(), set()))
+        numbers.add(match[2])
+        rests.add(match[3])
+    for stack, both in stacks.items():
+        for number, rest in itertools.product(*both):
+            if (name := f"{stack}{number}{rest}") not in names:
+                raise CheckpointError(f"the checkpoint of {library} has no {name}. Copy it again.")
 
-    def feed_forward(self, name: str, inner: Linear, outer: Linear, gate: Linear | None) -> None:
-        """Adds a feed-forward sublayer."""
-        self._add(f"{name}.inner", inner)
-        self._add(f"{name}.outer", outer)
-        if gate is not None:
-            self._add(f"{name}.gate", gate)
 
-    def norm(self, name: str, linear: Linear) -> None:
-        """Adds a layer norm."""
-        self._add(f"{name}.norm", linear)
+_IN_LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 
-    def tables(self, inputs: Tensor, targets: Tensor, softmax: Tensor, bias: Tensor | None) -> None:
-        """Adds the embeddings, [V, H] each, and the softmax."""
-        self.weights["modalities.inputs.bottom.weight"] = inputs
-        self.weights["modalities.targets.bottom.weight"] = targets
-        self._add("modalities.targets.top", (softmax, bias))
+
+def _our_name(name: str, names: Mapping[str, str]) -> str | None:
+    for pattern, ours in names.items():
+        if match := re.fullmatch(rf"(?:{pattern})(\.weight|\.bias)?", name):
+            return ours and match.expand(ours) + (match[match.re.groups] or "")
+    return None
+
+
+def order_tables(
+    library: str, weights: dict[str, Tensor], vocabularies: Sequence[Vocabulary]
+) -> None:
+    """Puts the rows of embeddings and softmax in our order; the softmax may be the embedding.
+
+    Raises:
+      CheckpointError: a table is missing, or has not a row for each token.
+    """
+    read, written = vocabularies
+    tables = {f"{INPUTS}.weight": read, f"{TARGETS}.weight": written, f"{TOP}.weight": written}
+    if f"{TARGETS}.weight" in weights:
+        weights.setdefault(f"{TOP}.weight", weights[f"{TARGETS}.weight"])
+    for name, vocabulary in tables.items():
+        weights[name] = vocabulary.rows(weight_of(library, weights, name))
+    if f"{TOP}.bias" in weights:
+        weights[f"{TOP}.bias"] = written.rows(weights[f"{TOP}.bias"])
+
+
+def weight_of(library: str, weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """Returns a weight; CheckpointError if there is none."""
+    if name not in weights:
+        raise CheckpointError(
+            f"the checkpoint of {library} has no variable for {name}. Its hyperparameters are of "
+            "another model; copy both from one training."
+        )
+    return weights[name]
 
 
 def sharing(inputs: Tensor, targets: Tensor, softmax: Tensor) -> dict[str, bool]:
@@ -446,8 +433,6 @@ ACTIVATIONS: Mapping[str, str] = {
 PRE_NORM, POST_NORM = ("n", "da"), ("none", "dan")
 """Operations before and after a sublayer."""
 
-_PLACES = {"encoder": "join.positions", "decoder": "positions"}  # of vectors of positions
-
 
 @dataclass(frozen=True)
 class Side:
@@ -494,12 +479,12 @@ def hparams_of(
     """
     names = [side.activation for side in sides.values() if side.activation not in ACTIVATIONS]
     refuse(library, [f"the activation function {name}" for name in sorted(set(names))])
-    counts = {side: _layers(weights, side) for side in sides}
-    found = {side: _measured(weights, side, of) for side, of in sides.items()}
+    counts = {side: count_layers(weights, side) for side in sides}
+    found = {side: _measured(library, weights, side, of) for side, of in sides.items()}
     base = next(iter(found.values()))
     limits = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
     for side, of in sides.items():
-        table = weights.get(f"{_PLACES[side]}.table")
+        table = weights.get(f"{PLACES[side]}.table")
         values[limits[side]] = of.limit if table is None else len(table)
     if len(sides) == 1:
         values["num_hidden_layers"] = next(iter(counts.values()))
@@ -509,15 +494,14 @@ def hparams_of(
         values["decoder_hparams"] = tuple(
             f"{name}={value_text(value)}" for name, value in decoder.items() if value != base[name]
         )
-        tables = ("inputs.bottom", "targets.bottom", "targets.top")
-        values |= sharing(*(weights[f"modalities.{name}.weight"] for name in tables))
-        values["output_bias"] = "modalities.targets.top.bias" in weights
+        values |= sharing(*(weights[f"{table}.weight"] for table in (INPUTS, TARGETS, TOP)))
+        values["output_bias"] = f"{TOP}.bias" in weights
     known = registry.model(model).HParams.model_fields
     base = {name: value for name, value in base.items() if name in known}
     return base_hparams(model, use_target_space_embedding=False, **base, **values)
 
 
-def _layers(weights: Mapping[str, Tensor], side: str) -> int:
+def count_layers(weights: Mapping[str, Tensor], side: str) -> int:
     """Returns the number of layers; CheckpointError if there are none."""
     numbers = {name.split(".")[1] for name in weights if name.startswith(f"{side}.")}
     if not numbers:
@@ -525,10 +509,13 @@ def _layers(weights: Mapping[str, Tensor], side: str) -> int:
     return len(numbers)
 
 
-def _measured(weights: Mapping[str, Tensor], side: str, given: Side) -> dict[str, Any]:
+def _measured(
+    library: str, weights: Mapping[str, Tensor], side: str, given: Side
+) -> dict[str, Any]:
     """Returns the hyperparameters of the layers of a side."""
-    layer, places = f"{side}.0", _PLACES[side]
-    joint = weights[f"{layer}.attention.query_key_value.weight"]  # [H + 2 K, H]
+    layer, places = f"{side}.0", PLACES[side]
+    # [H + 2 K, H]
+    joint = weight_of(library, weights, f"{layer}.attention.query_key_value.weight")
     inner = f"{layer}.feed_forward.inner"
     size = joint.size(1)
     heads = (len(joint) - size) // 2 // max(1, size // given.num_heads)
@@ -540,7 +527,7 @@ def _measured(weights: Mapping[str, Tensor], side: str, given: Side) -> dict[str
         "hidden_size": size,
         "num_heads": given.num_heads,
         "num_key_value_heads": 0 if heads == given.num_heads else heads,
-        "filter_size": len(weights[f"{inner}.weight"]),
+        "filter_size": len(weight_of(library, weights, f"{inner}.weight")),
         "ffn_activation": ACTIVATIONS[given.activation],
         "ffn_gated": f"{layer}.feed_forward.gate.weight" in weights,
         "ffn_bias": f"{inner}.bias" in weights,

@@ -490,14 +490,11 @@ class AttentionWeights(nn.Module):
 
 def _check_heads(hidden_size: int, num_heads: int) -> None:
     if hidden_size % num_heads:
+        fits = max(n for n in (1, 2, 4, 8, 16) if hidden_size % n == 0)
         raise HParamsError(
             f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}. "
-            f"Set one of them, for example --hparams=num_heads={_largest_divisor(hidden_size)}."
+            f"Set one of them, for example --hparams=num_heads={fits}."
         )
-
-
-def _largest_divisor(hidden_size: int) -> int:
-    return max(n for n in (1, 2, 4, 8, 16) if hidden_size % n == 0)
 
 
 class Projections(nn.Linear):

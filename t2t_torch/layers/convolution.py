@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Image
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.initialization import fill_truncated
 
 
 class TextConvolution(nn.Module):
@@ -328,6 +329,4 @@ def scale_fan_in(module: nn.Module) -> None:
     with torch.no_grad():
         for child in module.modules():
             if isinstance(child, nn.Conv2d):
-                deviation = child.weight[0].numel() ** -0.5 / 0.87962566103423978
-                bound = 2 * deviation
-                nn.init.trunc_normal_(child.weight, std=deviation, a=-bound, b=bound)
+                fill_truncated(child.weight, child.weight[0].numel() ** -0.5)

@@ -185,11 +185,6 @@ def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
     return (alpha + chain.end.double()).logsumexp(-1)
 
 
-def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
-    """Returns `Posterior.marginals`."""
-    return posterior(emissions, mask, chain).marginals
-
-
 def posterior(emissions: Tensor, mask: Tensor, chain: Chain) -> Posterior:
     """Returns the probabilities of tags, computed by the forward-backward algorithm.
 

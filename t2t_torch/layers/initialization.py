@@ -57,17 +57,22 @@ def _uniform_unit_scaling(weight: Tensor, gain: float) -> None:
     weight.uniform_(-limit, limit)
 
 
-def _normal_unit_scaling(weight: Tensor, gain: float) -> None:
-    # TensorFlow truncates at two standard deviations and rescales to keep the variance: 0.8796 is
-    # the standard deviation of a normal distribution truncated there.
-    deviation = math.sqrt(gain / _fan_average(weight)) / 0.87962566103423978
-    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+def fill_truncated(weight: Tensor, deviation: float) -> None:
+    """Fills a weight from TensorFlow's truncated normal distribution, of this deviation.
+
+    It is cut off at two standard deviations and rescaled to keep the variance: 0.8796 is the
+    standard deviation of a normal distribution truncated there.
+    """
+    scale = deviation / 0.87962566103423978
+    nn.init.trunc_normal_(weight, std=scale, a=-2 * scale, b=2 * scale)
 
 
 _FILLS: dict[str, Callable[[Tensor, float], object]] = {
     "orthogonal": lambda weight, gain: nn.init.orthogonal_(weight, gain),
     "uniform": lambda weight, gain: weight.uniform_(-0.1 * gain, 0.1 * gain),
-    "normal_unit_scaling": _normal_unit_scaling,
+    "normal_unit_scaling": lambda weight, gain: fill_truncated(
+        weight, math.sqrt(gain / _fan_average(weight))
+    ),
     "uniform_unit_scaling": _uniform_unit_scaling,
     # TensorFlow's `xavier_initializer` has no gain.
     "xavier": lambda weight, gain: nn.init.xavier_uniform_(weight),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,13 +31,25 @@ class _Operations(nn.Module):
 
     Args:
       hparams: hidden_size, norm_type, norm_epsilon, layer_prepostprocess_dropout.
+
+    Attributes:
       field: name of the hyperparameter with the sequence.
-      letters: letters that it may hold.
+
+    Raises:
+      HParamsError: the sequence repeats a letter.
     """
 
-    def __init__(self, hparams: TransformerLayerHParams, field: str, letters: str) -> None:
+    field: ClassVar[str]
+
+    def __init__(self, hparams: TransformerLayerHParams) -> None:
         super().__init__()
-        self.sequence = _parse(hparams, field, letters)
+        written: str = getattr(hparams, self.field)  # its letters are checked by its pattern
+        self.sequence = "" if written == "none" else written
+        if len(set(self.sequence)) != len(self.sequence):
+            raise HParamsError(
+                f"{self.field}={written!r}: expected each letter at most once (n layer norm, d "
+                "dropout, a add the residual)."
+            )
         if "n" in self.sequence:
             self.norm = make_norm(hparams)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
@@ -51,13 +63,9 @@ class Preprocess(_Operations):
     Args:
       hparams: hidden_size, norm_type, norm_epsilon, layer_preprocess_sequence,
         layer_prepostprocess_dropout.
-
-    Raises:
-      HParamsError: the sequence holds another letter.
     """
 
-    def __init__(self, hparams: TransformerLayerHParams) -> None:
-        super().__init__(hparams, "layer_preprocess_sequence", "nd")
+    field = "layer_preprocess_sequence"
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
@@ -72,15 +80,10 @@ class Postprocess(_Operations):
     Args:
       hparams: hidden_size, norm_type, norm_epsilon, layer_postprocess_sequence,
         layer_prepostprocess_dropout.
-
-    Raises:
-      HParamsError: the sequence holds another letter.
     """
 
+    field = "layer_postprocess_sequence"
     __call__: Callable[..., Tensor]
-
-    def __init__(self, hparams: TransformerLayerHParams) -> None:
-        super().__init__(hparams, "layer_postprocess_sequence", "dan")
 
     def forward(self, residual: Tensor, x: Tensor) -> Tensor:
         """Returns the sublayer's result `x` joined with its input `residual`.  [B, T, H] each."""
@@ -97,19 +100,6 @@ def stack_output(hparams: TransformerLayerHParams) -> Preprocess:
     if not hparams.output_norm:
         hparams = hparams.replace(layer_preprocess_sequence="none")
     return Preprocess(hparams)
-
-
-def _parse(hparams: TransformerLayerHParams, field: str, letters: str) -> str:
-    sequence: str = getattr(hparams, field)
-    if sequence == "none":
-        return ""
-    unknown = sorted(set(sequence) - set(letters))
-    if unknown or len(set(sequence)) != len(sequence):
-        raise HParamsError(
-            f"{field}={sequence!r}: expected 'none' or letters of {letters!r}, each at most once "
-            "(n layer norm, d dropout, a add the residual)."
-        )
-    return sequence
 
 
 class FeedForward(nn.Module):

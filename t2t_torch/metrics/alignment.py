@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from t2t_torch.features import Feature, Tags, Text
-from t2t_torch.metrics.metric import Metric, Sums, counted, is_error, is_of, quotient
+from t2t_torch.features import Tags, Text
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_error, is_of
 from t2t_torch.registry import register_metric
 
 
@@ -50,8 +48,10 @@ def common_lengths(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: 
     return row.gather(1, lengths[:, None]).squeeze(1)
 
 
-def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[int, int]:
-    """Returns the edits between lists of words, summed over pairs, and the reference words."""
+def padded_ids(
+    outputs: list[list[str]], references: list[list[str]]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the arguments of `edit_distances` and `common_lengths` for lists of words."""
     ids: dict[str, int] = {}
     sides = []
     for texts in (outputs, references):
@@ -60,6 +60,13 @@ def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[
         padded = [row + [-1] * (width - len(row)) for row in rows]
         sides.append(torch.tensor(padded, dtype=torch.int64).view(len(texts), width))
         sides.append(torch.tensor([len(row) for row in rows], dtype=torch.int64))
+    output, output_lengths, to, lengths = sides
+    return output, output_lengths, to, lengths
+
+
+def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[int, int]:
+    """Returns the edits between lists of words, summed over pairs, and the reference words."""
+    sides = padded_ids(outputs, references)
     return int(edit_distances(*sides).sum()), int(sides[-1].sum())
 
 
@@ -78,43 +85,35 @@ def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
 
 @register_metric("word_error_rate")
 class WordErrorRate(Metric):
-    """Word error rate; words are separated by spaces.  Teacher forced, except for CTC."""
+    """Word error rate; words are separated by spaces.  Teacher forced, except for CTC.
+
+    It is above 1 if there are more edits than words.
+    """
 
     of = (Text,)
     lower_is_better = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the edits and the reference words.  [B, T, V], [B, T]."""
-        sides = [list(map(_words, texts)) for texts in _texts(self.feature, logits, targets)]
+        """Returns the edits and the reference units: words.  [B, T, V], [B, T]."""
+        likeliest = logits.argmax(-1)  # see `CtcModality.readable`
+        if likeliest.size(1) == targets.size(1):  # teacher forced
+            likeliest = likeliest.where(counted(self.feature, targets), self.feature.padding)
+        sides = []
+        for rows in (likeliest.tolist(), targets.tolist()):
+            texts = [self.feature.decode(ids) for ids in rows]
+            whole = [text if isinstance(text, str) else " ".join(text) for text in texts]
+            sides.append([self.units(text) for text in whole])
         return torch.tensor(word_errors(*sides), dtype=torch.float64)
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the rate; above 1 if there are more edits than words, 0 without words."""
-        return quotient(sums)
+    def units(self, text: str) -> list[str]:
+        """Returns what is compared of a text."""
+        return text.split()
 
 
 @register_metric("character_error_rate")
 class CharacterErrorRate(WordErrorRate):
     """Character error rate; spaces at the ends do not count.  Teacher forced, except for CTC."""
 
-    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the edits and the reference characters.  [B, T, V], [B, T]."""
-        sides = [list(map(_characters, texts)) for texts in _texts(self.feature, logits, targets)]
-        return torch.tensor(word_errors(*sides), dtype=torch.float64)
-
-
-def _texts(feature: Feature, logits: Tensor, targets: Tensor) -> tuple[list[Any], list[Any]]:
-    """Returns the likeliest and the correct texts; see `CtcModality.readable`."""
-    likeliest = logits.argmax(-1)
-    if likeliest.size(1) == targets.size(1):  # teacher forced
-        likeliest = likeliest.where(counted(feature, targets), feature.padding)
-    sides = ([feature.decode(ids) for ids in rows.tolist()] for rows in (likeliest, targets))
-    return next(sides), next(sides)
-
-
-def _characters(text: str | list[str]) -> list[str]:
-    return list((text if isinstance(text, str) else " ".join(text)).strip())
-
-
-def _words(text: str | list[str]) -> list[str]:
-    return text.split() if isinstance(text, str) else [w for part in text for w in part.split()]
+    def units(self, text: str) -> list[str]:
+        """Returns the characters."""
+        return list(text.strip())

@@ -184,10 +184,16 @@ class _ByClass(_OfClasses):
         metric: torchmetrics.Metric = made(feature.encoder.vocab_size, **how)
         return metric
 
+    def counts(self, sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the right and all predictions, and the examples, of each class.  [C] each."""
+        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
+        right = states["tp"]
+        return right, right + states["fp"], right + states["fn"]
+
     def result(self, sums: Tensor) -> float:
         """Returns the mean over classes that occur or are predicted; 0 if there are none."""
-        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
-        occurs = states["tp"] + states["fp"] + states["fn"] > 0
+        _, predicted, expected = self.counts(sums)
+        occurs = predicted + expected > 0
         return float(self.value(sums)[occurs].double().mean()) if occurs.any() else 0.0
 
 
@@ -223,11 +229,7 @@ class _Micro(_ByClass):
 
     def result(self, sums: Tensor) -> float:
         """Returns the score of the correct and all predictions, and of all examples."""
-        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
-        right = float(states["tp"].sum())
-        return self.score(
-            right, right + float(states["fp"].sum()), right + float(states["fn"].sum())
-        )
+        return self.score(*(float(counts.sum()) for counts in self.counts(sums)))
 
 
 @register_metric("precision_micro")
@@ -325,9 +327,7 @@ class SupportPerLabel(_PerLabel):
 
     def value(self, sums: Tensor) -> Tensor:
         """Returns the counts.  [C]."""
-        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
-        there: Tensor = states["tp"] + states["fn"]
-        return there
+        return self.counts(sums)[2]
 
     def result(self, sums: Tensor) -> float:
         """Returns the total count."""

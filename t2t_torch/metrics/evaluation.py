@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -81,9 +81,9 @@ class Evaluation:
         }
         together = len(targets) > 1 and all(map(is_compared, targets.values()))
         self._together = dict(targets) if together else {}
-        size = sum(2 + sum(m.size for m in of.values()) for of in self._metrics.values())
-        size += 2 if together else 0
-        self.sums = torch.zeros(size, dtype=torch.float64)
+        sizes = [(2, *(m.size for m in of.values())) for of in self._metrics.values()]
+        self._sizes = [size for of in sizes for size in of] + ([2] if together else [])
+        self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
     def update(self, output: Output, batch: Mapping[str, Tensor]) -> None:
         """Adds a batch."""
@@ -121,7 +121,7 @@ class Evaluation:
         slots.
         """
         results = {"loss": 0.0}
-        sums = self._sums()
+        sums = iter(torch.split(self.sums, self._sizes))
         for target, metrics in self._metrics.items():
             results["loss"] += quotient(next(sums))
             for name, metric in metrics.items():
@@ -130,15 +130,6 @@ class Evaluation:
         if self._together:
             results[f"metrics-{self._problem}/all_targets/exact_match"] = quotient(next(sums))
         return results
-
-    def _sums(self) -> Iterator[Tensor]:
-        sizes = [
-            size
-            for metrics in self._metrics.values()
-            for size in (2, *(metric.size for metric in metrics.values()))
-        ]
-        sizes += [2] if self._together else []
-        yield from torch.split(self.sums, sizes)
 
 
 def _in_own_units(feature: Feature, numbers: Tensor) -> Tensor:

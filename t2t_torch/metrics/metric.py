@@ -86,9 +86,12 @@ class Metric(abc.ABC):
         """
         return self.update(logits, targets)
 
-    @abc.abstractmethod
     def result(self, sums: Tensor) -> float:
-        """Returns the metric from the sums of all batches, [size] float64 on the CPU."""
+        """Returns the metric from the sums of all batches, [size] float64 on the CPU.
+
+        By default it is `quotient`, the mean of values with weights.
+        """
+        return quotient(sums)
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns all reported values: the metric under its name, or several with a suffix."""
@@ -139,10 +142,6 @@ class Mean(Metric):
                 f"of the weights; got {', '.join(map(str, got))}. Sum them: values.sum()."
             )
         return sums_of(*sums)
-
-    def result(self, sums: Tensor) -> float:
-        """Returns the mean; 0 if the weights are zero."""
-        return quotient(sums)
 
 
 def quotient(sums: Tensor) -> float:

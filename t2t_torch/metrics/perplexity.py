@@ -26,8 +26,18 @@ class Perplexity(Metric):
     of: ClassVar[tuple[type[Feature], ...]] = WITH_IDS
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the log-likelihood and the tokens."""
-        return sums_of(*neg_log_perplexity(logits, targets, counted(self.feature, targets)))
+        """Returns the log-likelihood and the units."""
+        value, tokens = neg_log_perplexity(logits, targets, counted(self.feature, targets))
+        return sums_of(value, self.units(targets, tokens))
+
+    def units(self, targets: Tensor, tokens: Tensor) -> Tensor:
+        """Returns the number of units that the loss is divided by, []: the tokens.
+
+        Args:
+          targets: as in the batch.
+          tokens: their number.
+        """
+        return tokens
 
     def result(self, sums: Tensor) -> float:
         """Returns the perplexity."""
@@ -48,11 +58,9 @@ class WordPerplexity(Perplexity):
         super().__init__(feature)
         self._words = torch.tensor(feature.encoder.words_of_ids(), dtype=torch.float64)
 
-    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the log-likelihood and the words."""
-        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
-        words = self._words[targets.cpu()].sum()
-        return sums_of(value, words.to(value.device))
+    def units(self, targets: Tensor, tokens: Tensor) -> Tensor:
+        """Returns the number of words."""
+        return self._words[targets.cpu()].sum().to(tokens.device)
 
 
 @register_metric("bits_per_byte")
@@ -64,11 +72,9 @@ class BitsPerByte(Perplexity):
 
     of = (Text,)
 
-    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the log-likelihood and the bytes."""
-        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
-        size = sum(map(self._size, self._texts(targets)))
-        return sums_of(value, value.new_tensor(size))
+    def units(self, targets: Tensor, tokens: Tensor) -> Tensor:
+        """Returns the number of bytes."""
+        return tokens.new_tensor(sum(map(self._size, self._texts(targets))))
 
     def result(self, sums: Tensor) -> float:
         """Returns the bits; 0 without text."""
@@ -97,16 +103,11 @@ class BitsPerCharacter(BitsPerByte):
 
 
 @register_metric("bits_per_dim")
-class BitsPerDim(Perplexity):
+class BitsPerDim(BitsPerByte):
     """Loss in bits per value of a picture, the usual measure of its generation."""
 
     of = (PixelSequence,)
 
-    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the log-likelihood and the values; the end of a picture is certain."""
-        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
-        return sums_of(value, (targets > EOS).sum())
-
-    def result(self, sums: Tensor) -> float:
-        """Returns the bits."""
-        return -quotient(sums) / math.log(2)
+    def units(self, targets: Tensor, tokens: Tensor) -> Tensor:
+        """Returns the number of values; the end of a picture is certain."""
+        return (targets > EOS).sum()

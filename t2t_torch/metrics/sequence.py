@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from t2t_torch.features import Choice, ClassLabel, Tags, Text
 from t2t_torch.layers.cross_entropy import cross_entropy
-from t2t_torch.metrics.metric import Metric, Sums, counted, is_of, quotient, sums_of
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_of, sums_of
 from t2t_torch.registry import register_metric
 
 
@@ -108,10 +108,6 @@ class MaskedNegLogPerplexity(Metric):
         here = F.pad(mask[:, : targets.size(1)] > 0, (0, max(targets.size(1) - mask.size(1), 0)))
         right = here & counted(self.feature, targets)
         return sums_of(*neg_log_perplexity(logits, targets, right))
-
-    def result(self, sums: Tensor) -> float:
-        """Returns the mean; 0 without ids."""
-        return quotient(sums)
 
 
 def _among(logits: Tensor, targets: Tensor, count: int) -> Tensor:

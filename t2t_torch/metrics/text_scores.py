@@ -175,30 +175,16 @@ def t2t_tokens(line: str) -> list[str]:
     return [word.replace(_BACKSLASH, "\\") for word in cut.split()]
 
 
-def _sacrebleu_bleu(
-    outputs: Sequence[str], references: Sequence[str], tokenize: str, *, lowercase: bool
+def _sacrebleu(
+    outputs: Sequence[str], references: Sequence[str], tokenize: str, *, name: str, **settings: bool
 ) -> Score:
-    from sacrebleu.metrics.bleu import BLEU
-
-    return _sacrebleu(BLEU(tokenize=tokenize, lowercase=lowercase), outputs, references)
-
-
-def _chrf(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    from sacrebleu.metrics.chrf import CHRF
-
-    return _sacrebleu(CHRF(), outputs, references)
-
-
-def _ter(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    from sacrebleu.metrics.ter import TER
-
-    return _sacrebleu(TER(), outputs, references)
-
-
-def _sacrebleu(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> Score:
     """Returns the score of a sacreBLEU metric, whose signature depends on the references."""
+    from sacrebleu import metrics
+
     if not outputs:
         return Score(0.0, "nothing to score", "nothing to score (no outputs)")
+    of_words = {"tokenize": tokenize} if name == "BLEU" else {}
+    metric: Any = getattr(metrics, name)(**of_words, **settings)
     found = metric.corpus_score(list(outputs), [list(references)])
     return Score(float(found.score), f"{found.name}|{metric.get_signature()}", str(found))
 
@@ -271,75 +257,64 @@ def _malformed_trees(outputs: Sequence[str], references: Sequence[str], _: str) 
     return Score(value, "malformed|no tree over the words", line)
 
 
-def _word_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+def _error_rate(
+    outputs: Sequence[str], references: Sequence[str], _: str, *, by_word: bool
+) -> Score:
     from t2t_torch.metrics.alignment import word_errors
 
-    sides = [[line.split() for line in side] for side in (outputs, references)]
-    errors, words = word_errors(*sides)
-    rate = errors / max(words, 1)
-    return Score(rate, "WER|case:mixed|tok:spaces", f"WER = {rate:.4f} ({errors:,} of {words:,})")
+    sides = [
+        [line.split() if by_word else list(line.strip()) for line in side]
+        for side in (outputs, references)
+    ]
+    errors, count = word_errors(*sides)
+    rate = errors / max(count, 1)
+    name, units = ("WER", "spaces") if by_word else ("CER", "characters")
+    line = f"{name} = {rate:.4f} ({errors:,} of {count:,})"
+    return Score(rate, f"{name}|case:mixed|tok:{units}", line)
 
 
-def _character_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    from t2t_torch.metrics.alignment import word_errors
-
-    sides = [[list(line.strip()) for line in side] for side in (outputs, references)]
-    errors, characters = word_errors(*sides)
-    rate = errors / max(characters, 1)
-    line = f"CER = {rate:.4f} ({errors:,} of {characters:,})"
-    return Score(rate, "CER|case:mixed|tok:characters", line)
-
-
-def _rouge_n(order: int) -> Callable[[Sequence[str], Sequence[str], str], Score]:
-    def counted(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-        total = 0.0
-        for pair in zip(outputs, references, strict=True):
-            ours, theirs = (Counter(ngrams(_rouge_words(line), order)) for line in pair)
-            common, both = (ours & theirs).total(), ours.total() + theirs.total()
-            total += 2 * common / both if both else 0.0
-        return _rouge(total / max(len(outputs), 1), str(order))
-
-    return counted
+def _rouge_n(outputs: Sequence[str], references: Sequence[str], _: str, *, order: int) -> Score:
+    counts = []
+    for pair in zip(outputs, references, strict=True):
+        ours, theirs = (Counter(ngrams(_rouge_words(line), order)) for line in pair)
+        counts.append(((ours & theirs).total(), ours.total() + theirs.total()))
+    return _rouge(counts, str(order))
 
 
 def _rouge_l(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    total = 0.0
-    for pair in zip(outputs, references, strict=True):
-        ours, theirs = (_rouge_words(line) for line in pair)
-        row = [0] * (len(theirs) + 1)
-        for word in ours:
-            before = row
-            row = [0]
-            for j, other in enumerate(theirs):
-                same = before[j] + 1
-                row.append(same if word == other else max(row[j], before[j + 1]))
-        both = len(ours) + len(theirs)
-        total += 2 * row[-1] / both if both else 0.0
-    return _rouge(total / max(len(outputs), 1), "L")
+    from t2t_torch.metrics.alignment import common_lengths, padded_ids
+
+    sides = padded_ids(*(list(map(_rouge_words, side)) for side in (outputs, references)))
+    both = sides[1] + sides[3]
+    return _rouge(list(zip(common_lengths(*sides).tolist(), both.tolist(), strict=True)), "L")
 
 
 def _rouge_words(line: str) -> list[str]:
     return _WORD.findall(line.lower())
 
 
-def _rouge(value: float, which: str) -> Score:
-    name = f"ROUGE-{which}"
+def _rouge(counts: Sequence[tuple[int, int]], which: str) -> Score:
+    """Returns the mean F1 of lines, from the common parts of each pair and the parts of both."""
+    total = 0.0
+    for common, both in counts:
+        total += 2 * common / both if both else 0.0
+    value, name = total / max(len(counts), 1), f"ROUGE-{which}"
     signature = f"{name}|F1|mean of lines|case:lc|tok:letters and digits|stem:no"
     return Score(value, signature, f"{name} = {value:.4f}")
 
 
 SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
-    "bleu": functools.partial(_sacrebleu_bleu, lowercase=False),
-    "bleu_uncased": functools.partial(_sacrebleu_bleu, lowercase=True),
+    "bleu": functools.partial(_sacrebleu, name="BLEU", lowercase=False),
+    "bleu_uncased": functools.partial(_sacrebleu, name="BLEU", lowercase=True),
     "t2t_bleu": functools.partial(_tensor2tensor, lowercase=False),
     "t2t_bleu_uncased": functools.partial(_tensor2tensor, lowercase=True),
-    "chrf": _chrf,
-    "ter": _ter,
-    "rouge_1": _rouge_n(1),
-    "rouge_2": _rouge_n(2),
+    "chrf": functools.partial(_sacrebleu, name="CHRF"),
+    "ter": functools.partial(_sacrebleu, name="TER"),
+    "rouge_1": functools.partial(_rouge_n, order=1),
+    "rouge_2": functools.partial(_rouge_n, order=2),
     "rouge_l": _rouge_l,
-    "word_error_rate": _word_error_rate,
-    "character_error_rate": _character_error_rate,
+    "word_error_rate": functools.partial(_error_rate, by_word=True),
+    "character_error_rate": functools.partial(_error_rate, by_word=False),
     "exact_match": _exact_match,
     "squad_exact_match": _squad_exact_match,
     "squad_f1": _squad_f1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -104,6 +104,17 @@ def _loss(
     return loss
 
 
+def _check_shared_sizes(hparams: HParams, sizes: Mapping[str, int]) -> None:
+    """Raises HParamsError if texts share a table, but have vocabularies of other sizes."""
+    share_all = hparams.shared_embedding_and_softmax_weights
+    if (share_all or hparams.shared_embedding) and len(set(sizes.values())) > 1:
+        flag = "shared_embedding_and_softmax_weights" if share_all else "shared_embedding"
+        raise HParamsError(
+            f"{flag}=True needs vocabularies of one size, but they are {sizes}. "
+            f"Use a joint vocabulary, or --hparams={flag}=False."
+        )
+
+
 def _text_modalities(
     hparams: HParams, features: Features, widths: Mapping[str, int]
 ) -> dict[str, TextModality]:
@@ -114,13 +125,7 @@ def _text_modalities(
     }
     share_all = hparams.shared_embedding_and_softmax_weights
     share_top = share_all or hparams.shared_target_embedding_and_softmax_weights
-    sizes = {name: padded_size(feature, hparams) for name, feature in texts.items()}
-    if (share_all or hparams.shared_embedding) and len(set(sizes.values())) > 1:
-        flag = "shared_embedding_and_softmax_weights" if share_all else "shared_embedding"
-        raise HParamsError(
-            f"{flag}=True needs vocabularies of one size, but they are {sizes}. "
-            f"Use a joint vocabulary, or --hparams={flag}=False."
-        )
+    _check_shared_sizes(hparams, {name: padded_size(one, hparams) for name, one in texts.items()})
     modalities = {}
     shared: Embedding | None = None
     context: FrozenLanguageModel | None = None
@@ -159,14 +164,10 @@ def _text_modalities(
         modalities[name] = TextModality(bottom, top)
     if hparams.contextual_embeddings and context is None:
         raise HParamsError("contextual_embeddings: this problem's inputs are no texts.")
-    _check_singletons(hparams, tables)
-    return modalities
-
-
-def _check_singletons(hparams: HParams, tables: Iterable[Embedding]) -> None:
     if hparams.singleton_dropout and all(table.unknown is None for table in tables):
         raise HParamsError(
             f"singleton_dropout={hparams.singleton_dropout}: no text of this problem has a "
             "vocabulary with a word for all unknown ones, as one of words has (vocab_type word). "
             "Set it to 0, or use word_dropout."
         )
+    return modalities

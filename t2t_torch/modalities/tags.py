@@ -184,7 +184,7 @@ class CrfTagsModality(TagsModality):
 
     def teaching(self, logits: Tensor) -> Tensor:
         """Returns the marginal log-probability of each tag at each word."""
-        return crf.log_marginals(logits, _is_there(logits), self._chain())
+        return crf.posterior(logits, _is_there(logits), self._chain()).marginals
 
     def averaged(self, members: Sequence[CrfTagsModality]) -> CrfTagsModality:
         """Returns a copy with the mean transition scores; emissions are averaged, too."""
@@ -197,7 +197,7 @@ class CrfTagsModality(TagsModality):
     def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns log-probabilities of the tags of each word, for metrics."""
         there, chain = _is_there(logits), self._chain()
-        marginals = crf.log_marginals(logits, there, chain)
+        marginals = crf.posterior(logits, there, chain).marginals
         return _promoted(marginals, crf.best_tags(logits, there, chain))
 
     def predict(self, logits: Tensor) -> BatchPrediction:

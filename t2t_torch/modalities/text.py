@@ -187,7 +187,7 @@ class TextModality(Modality):
             total = sum_in_chunks(
                 functools.partial(self._sum, terms),
                 [ids, row_weights, taught, *states],
-                rows_at_a_time(len(self._table), states[0].element_size(), ids.device),
+                rows_at_a_time(len(self.top.weight), states[0].element_size(), ids.device),
             )
         weight = total.new_tensor(float(len(ids))) if row_weights is None else row_weights.sum()
         return Loss(total, weight)
@@ -239,13 +239,9 @@ class TextModality(Modality):
         if top is not None:
             return _drawn(top(hidden))
         states = hidden.states.flatten(0, 1)
-        chunk = rows_at_a_time(len(self._table), states.element_size(), states.device)
+        chunk = rows_at_a_time(len(self.top.weight), states.element_size(), states.device)
         drawn = [_drawn(self.top(rows)) for rows in torch.split(states, chunk)]
         return torch.cat(drawn).view(hidden.states.shape[:2])
-
-    @property
-    def _table(self) -> Tensor:
-        return self.top.weight
 
 
 def _drawn(logits: Tensor) -> Tensor:

@@ -31,24 +31,12 @@ class WordModality(InputModality):
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
-        """Returns the embedding module: a table."""
-        return WordTable(feature.vocab_size, hparams.hidden_size)
+        """Returns the embedding module: a table in which id 0 is the zero vector."""
+        return nn.Embedding(feature.vocab_size, hparams.hidden_size, padding_idx=0)
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns the mask of words with data.  [B, W] or [B, W, width] -> [B, W] bool."""
         return values != 0 if values.dim() == 2 else (values != 0).any(-1)
-
-
-class WordTable(nn.Embedding):
-    """Embedding table in which id 0 is the zero vector.
-
-    Args:
-      vocab_size: number of ids.
-      hidden_size: H.
-    """
-
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
-        super().__init__(vocab_size, hidden_size, padding_idx=0)
 
 
 class WordShapeModality(WordModality):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.features import ClassLabel, Feature, Features, MultiLabel, Real, RowWeight, Text
+from t2t_torch.features import ClassLabel, Feature, Features, MultiLabel, Real, Text
 from t2t_torch.features.real import num_channels
 from t2t_torch.hparams.linear import LinearHParams
 from t2t_torch.layers import ngrams
@@ -87,22 +87,19 @@ class Linear(T2TModel):
         if len(texts) > 1:
             numbers.append(overlaps(texts, self._codes))
         dense = torch.cat([torch.from_numpy(one.copy()) for one in numbers], 1) if numbers else None
+        notes = {note: torch.tensor(rows(note).values) for note in self.features.notes}
         lines = []
         for name, feature in self.features.targets.items():
-            notes = self.features.notes.items()
-            weights = [
-                rows(note).values
-                for note, its in notes
-                if isinstance(its, RowWeight) and its.of in (None, name)
-            ]
+            weights = self.example_weights(name, notes)
+            classes = _classes(feature)
             target = rows(name).values.reshape(len(counts), -1)
             found = linear.fit(
                 counts,
-                target[:, 0] if isinstance(feature, ClassLabel) else target,
-                _classes(feature),
+                target[:, 0] if classes > 0 else target,
+                classes,
                 buckets=self.buckets,
                 dense=None if dense is None else dense.numpy(),
-                weights=weights[0] if weights else None,
+                weights=None if weights is None else weights.numpy(),
                 costs=self.hparams.fit_costs,
             )
             self.idf.copy_(torch.from_numpy(found.idf))
@@ -122,9 +119,7 @@ class Linear(T2TModel):
 
 def _classes(feature: Feature) -> int:
     """Returns `text.linear.FittedLinear.classes` of a target."""
-    if isinstance(feature, ClassLabel):
-        return feature.vocab_size
-    return 0 if feature.labels else -1
+    return feature.vocab_size or (0 if feature.labels else -1)
 
 
 def _outputs(feature: Feature) -> int:

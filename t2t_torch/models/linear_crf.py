@@ -18,11 +18,13 @@ from torch.nn import functional as F
 from t2t_torch.data.shards import Ragged
 from t2t_torch.features import Features, Gazetteer, Tags, Text, WordCharacters, WordLabel, WordShape
 from t2t_torch.hparams.linear_crf import LinearCrfHParams
+from t2t_torch.layers.ngrams import WordFeatures
 from t2t_torch.layers.tokens import WordPlaces, texts_of
-from t2t_torch.layers.word_features import WordFeatures
 from t2t_torch.loss import Loss
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, T2TModel, TrainingRows
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.registry import register_model
+from t2t_torch.text.linear import split_folds
 
 _LARGEST = 2**24  # numbers of a table
 _STEPS = 100  # of an epoch of the fit
@@ -85,7 +87,7 @@ class LinearCrf(T2TModel):
             lengths = data[target].lengths
             every = np.flatnonzero(lengths > 0)
             some = every[:: max(1, len(every) // _MOST_HELD_OUT)]
-            out = some[::_FOLDS]
+            out = split_folds(some, _FOLDS)[0]
             train, held_out, all_batches = (
                 list(self._batches(data, target, own))
                 for own in (np.setdiff1d(some, out), out, every)
@@ -114,7 +116,7 @@ class LinearCrf(T2TModel):
         for own in np.split(rows[order], np.flatnonzero(np.diff(ends)) + 1):
             if len(own):
                 batch = {
-                    name: _padded(feature, data[name].take(own))
+                    name: torch.from_numpy(padded(feature, data[name].take(own)))
                     for name, feature in self.features.all.items()
                 }
                 weights = self.example_weights(target, batch)
@@ -200,17 +202,3 @@ def _emissions(columns: Tensor, table: Tensor) -> Tensor:
     """Returns the sum of the rows of each word's features.  [B, W, features] -> [B, W, C]."""
     found = F.embedding_bag(columns.flatten(0, 1), table, mode="sum", padding_idx=0)
     return found.view(*columns.shape[:2], -1)
-
-
-def _padded(feature: Any, rows: Ragged) -> Tensor:
-    """Returns the rows of a feature as in a batch."""
-    if feature.shape[:1] != (None,):
-        return torch.from_numpy(rows.values.reshape(len(rows), *feature.shape).copy())
-    shape = feature.shape[1:]
-    width = int(np.prod(shape, dtype=np.int64))
-    lengths = rows.lengths // width
-    found = np.full((len(rows), lengths.max(initial=0), width), feature.padding, rows.values.dtype)
-    found[np.arange(found.shape[1]) < lengths[:, None]] = rows.values.reshape(-1, width)
-    if rows.values.dtype.kind == "i":
-        found = found.astype(np.int64)
-    return torch.from_numpy(found.reshape(*found.shape[:2], *shape))

@@ -576,3 +576,8 @@ class Transformer(T2TModel):
             windows = state.windows[i] if state.windows else None
             x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch, windows)
         return x
+
+
+@register_model
+class TransformerScorer(Transformer):
+    """`transformer`, whose checkpoints and sets are interchangeable with it."""

@@ -12,8 +12,22 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import Choice, ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags
-from t2t_torch.hparams.transformer_encoder import TransformerEncoderHParams
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Features,
+    Image,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+)
+from t2t_torch.hparams.transformer_encoder import (
+    TransformerEncoderHParams,
+    TransformerRegressorHParams,
+    VitHParams,
+)
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -127,3 +141,28 @@ class TransformerEncoder(T2TModel):
             joined = self.join(features, [*common, candidate], {candidate: target.candidates[0]})
             summaries.append(self._summary(self._encode(joined), joined.mask))
         return torch.stack(summaries, 1)
+
+
+@register_model
+class TransformerRegressor(TransformerEncoder):
+    """`transformer_encoder` for numbers only."""
+
+    HParams = TransformerRegressorHParams
+    hparams: TransformerRegressorHParams
+    produces = (Real,)
+
+
+@register_model
+class Vit(TransformerEncoder):
+    """`transformer_encoder` for pictures, with a patch size and scaling of pixels.
+
+    Dosovitskiy et al. 2021, arXiv:2010.11929, without the class token: classes are read from the
+    mean of all places, as in Beyer et al. 2022, arXiv:2205.01580 (`summary`).
+    """
+
+    HParams = VitHParams
+    hparams: VitHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real)
+    reads = (Image,)
+    reads_packed = False
+    texts = (0, 0)

@@ -162,7 +162,12 @@ class GradientFinisher:
             clip_grad_norm=hparams.clip_grad_norm,
             weight_decay=0.0 if decays_itself else hparams.weight_decay,
             grad_noise_scale=hparams.grad_noise_scale,
-            zeroed=_with_unfreeze_steps(optimizer) if hparams.optimizer_zero_grads else (),
+            zeroed=[
+                (parameter, group.get("unfreeze_step", 0))
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+                if hparams.optimizer_zero_grads
+            ],
         )
 
     @torch.no_grad()
@@ -198,7 +203,10 @@ class GradientFinisher:
                 noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
                 for gradient, noise in zip(gradients, noises, strict=True):
                     gradient.add_(noise, alpha=self._noise)
-            self._decay()
+            pairs = [(p.grad, p.detach()) for p in self._decayed if p.grad is not None]
+            if pairs and self._weight_decay:
+                decayed, parameters = map(list, zip(*pairs, strict=True))
+                torch._foreach_add_(decayed, parameters, alpha=self._weight_decay)
         norm = _global_norm(gradients) * scale
         if self._clip:
             # clip_grad_norm_'s epsilon is left out: a norm of zero gives inf, and the minimum 1.
@@ -206,17 +214,6 @@ class GradientFinisher:
         if self._clip or not adds:
             torch._foreach_mul_(gradients, scale)
         return norm
-
-    def _decay(self) -> None:
-        pairs = [(p.grad, p.detach()) for p in self._decayed if p.grad is not None]
-        if pairs and self._weight_decay:
-            gradients, parameters = map(list, zip(*pairs, strict=True))
-            torch._foreach_add_(gradients, parameters, alpha=self._weight_decay)
-
-
-def _with_unfreeze_steps(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, int]]:
-    for group in optimizer.param_groups:
-        yield from ((parameter, group.get("unfreeze_step", 0)) for parameter in group["params"])
 
 
 def _global_norm(gradients: list[Tensor]) -> Tensor:
@@ -240,28 +237,17 @@ class WeightAverage:
     Parameters are averaged in float32; buffers are not averaged.
 
     Args:
+      hparams: `ema_decay`; else `swa_every`, and `swa_start_step` or `swa_patience`, with which the
+        mean starts at the step given to `update`.
       model: model that is trained; the EMA starts from its current weights.
-      ema_decay: decay of the EMA; 0 for the mean.
-      swa_start_step: step after which the mean starts.
-      swa_every: number of steps between averaged weights.
-      waits: True if the mean starts at the step given to `update`, not at `swa_start_step`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        ema_decay: float,
-        swa_start_step: int,
-        swa_every: int,
-        waits: bool = False,
-    ) -> None:
-        self._waits = waits
-        self._decay = ema_decay
-        self._start = swa_start_step
-        self._every = swa_every
+    def __init__(self, hparams: HParams, model: nn.Module) -> None:
+        self._waits = hparams.swa_patience > 0
+        self._decay = hparams.ema_decay
+        self._start, self._every = hparams.swa_start_step, hparams.swa_every
         self._parameters = dict(model.named_parameters())
-        self._average: dict[str, Tensor] = _copies(model) if ema_decay else {}
+        self._average: dict[str, Tensor] = _copies(model) if self._decay else {}
 
     @classmethod
     def of(cls, hparams: HParams, model: nn.Module) -> WeightAverage | None:
@@ -277,13 +263,7 @@ class WeightAverage:
         if len(names_set) > 1:
             settings = " and ".join(f"{name}={getattr(hparams, name)}" for name in names_set)
             raise HParamsError(f"{settings} are two averages of the weights; set one of them to 0.")
-        return cls(
-            model,
-            ema_decay=hparams.ema_decay,
-            swa_start_step=hparams.swa_start_step,
-            swa_every=hparams.swa_every,
-            waits=hparams.swa_patience > 0,
-        )
+        return cls(hparams, model)
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int, start: int = -1) -> None:

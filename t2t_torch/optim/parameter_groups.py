@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -122,19 +122,14 @@ def _matching(model: nn.Module, pattern: str, setting: str) -> set[int]:
     names = dict(model.named_parameters(remove_duplicate=False))
     ids = {id(parameter) for name, parameter in names.items() if expression.search(name)}
     if not ids:
-        near = _near(pattern, list(names))
+        parts = {".".join(name.split(".")[:n]) for name in names for n in range(1, 9)}
+        near = difflib.get_close_matches(pattern, sorted(parts), n=3, cutoff=0.5)
+        near = near or sorted({name.split(".")[0] for name in names})
         raise HParamsError(
             f"{setting}: no weight of the model has {pattern!r} in its name. "
             f"Near: {', '.join(near)}."
         )
     return ids
-
-
-def _near(pattern: str, names: Sequence[str]) -> list[str]:
-    """Returns the names and prefixes most similar to a pattern; else all first parts of names."""
-    parts = {".".join(name.split(".")[:n]) for name in names for n in range(1, 9)}
-    near = difflib.get_close_matches(pattern, sorted(parts), n=3, cutoff=0.5)
-    return near or sorted({name.split(".")[0] for name in names})
 
 
 def _rules(model: nn.Module, setting: str, entries: Iterable[str]) -> list[tuple[set[int], float]]:

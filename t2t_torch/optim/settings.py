@@ -13,7 +13,7 @@ are listed here; `train/problem_task.py` has those of the loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from t2t_torch import registry
@@ -166,32 +166,32 @@ _Condition = tuple[str, object]
 
 
 class _Need(NamedTuple):
-    """Condition on one or two other settings under which a setting is read."""
+    """Condition under which a setting is read: it holds for one of some other settings."""
 
-    setting: str
+    settings: Sequence[str]
     holds: Callable[[Any], bool]
     description: str
 
 
-_FLOAT16 = _Need("activation_dtype", lambda dtype: dtype == "float16", "activation_dtype=float16")
-_BUCKETS = _Need("use_fixed_batch_size", lambda fixed: not fixed, "use_fixed_batch_size=False")
+_FLOAT16 = _Need(["activation_dtype"], lambda dtype: dtype == "float16", "activation_dtype=float16")
+_BUCKETS = _Need(["use_fixed_batch_size"], lambda fixed: not fixed, "use_fixed_batch_size=False")
 _NEEDS: dict[str, tuple[_Need, ...]] = {
     "initializer_gain": (
-        _Need("initializer", lambda chosen: chosen != "xavier", "an initializer but xavier"),
+        _Need(["initializer"], lambda chosen: chosen != "xavier", "an initializer but xavier"),
     ),
     "length_bucket_step": (_BUCKETS,),
     "min_length_bucket": (_BUCKETS,),
     "mixed_precision_optimizer_init_loss_scale": (
         _FLOAT16,
         _Need(
-            "mixed_precision_optimizer_loss_scaler",
+            ["mixed_precision_optimizer_loss_scaler"],
             lambda scaler: scaler != "none",
             "mixed_precision_optimizer_loss_scaler=exponential",
         ),
     ),
     "mixed_precision_optimizer_loss_scaler": (_FLOAT16,),
     "swa_every": (
-        _Need("swa_start_step swa_patience", any, "swa_start_step=N, else there is no mean"),
+        _Need(["swa_start_step", "swa_patience"], bool, "swa_start_step=N, else there is no mean"),
     ),
 }
 """Settings of any group that are read only under conditions on others."""
@@ -261,13 +261,11 @@ def _still(hparams: HParams, default_sources: set[str], before: HParams | None) 
 
 
 def _unmet(hparams: HParams, name: str) -> list[str]:
-    needs = _NEEDS.get(name, ())
-    return [need.description for need in needs if not need.holds(_value(hparams, need.setting))]
-
-
-def _value(hparams: HParams, setting: str) -> Any:
-    values = [getattr(hparams, name) for name in setting.split()]
-    return values if len(values) > 1 else values[0]
+    return [
+        need.description
+        for need in _NEEDS.get(name, ())
+        if not any(need.holds(getattr(hparams, setting)) for setting in need.settings)
+    ]
 
 
 def is_read(hparams: HParams, name: str) -> bool:

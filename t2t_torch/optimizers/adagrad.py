@@ -1,8 +1,8 @@
-"""Adagrad, with TensorFlow's defaults."""
+"""Adagrad and its successors Adadelta and RMSProp, with TensorFlow's defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,3 +25,59 @@ def adagrad(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimize
     The sum starts at 0.1, so no epsilon is needed.
     """
     return torch.optim.Adagrad(parameters, lr=0.0, initial_accumulator_value=_FIRST_SUM, eps=0.0)
+
+
+_DELTA_DECAY = 0.95  # Zeiler 2012, table 1; Kim 2014's code
+_DELTA_EPSILON = 1e-6
+
+
+@register_optimizer
+@reads()
+def adadelta(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
+    """Scales updates by the size of recent updates.  Zeiler 2012, arXiv:1212.5701.
+
+    A learning rate of 1 gives the method of the paper.
+    """
+    return torch.optim.Adadelta(parameters, lr=0.0, rho=_DELTA_DECAY, eps=_DELTA_EPSILON)
+
+
+_DECAY = 0.9  # tf.train.RMSPropOptimizer's decay and epsilon
+_EPSILON = 1e-10
+
+
+@register_optimizer("rms_prop")
+@reads()
+class RMSProp(torch.optim.Optimizer):
+    """Divides by the root of the running mean of squared gradients, which starts at 1.
+
+    Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning; with TensorFlow's
+    defaults.  torch's version starts its mean at zero and adds epsilon outside the root, a
+    different method for gradients of 1e-5 and smaller.
+
+    Args:
+      parameters: parameters or groups.
+      hparams: unused.
+    """
+
+    def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Updates all parameters that have gradients."""
+        if closure is not None:
+            raise NotImplementedError("RMSProp takes no closure.")
+        for group in self.param_groups:
+            used = [p for p in group["params"] if p.grad is not None]
+            if not used:
+                continue
+            for parameter in used:
+                if "mean_square" not in self.state[parameter]:
+                    self.state[parameter]["mean_square"] = torch.ones_like(parameter)
+            gradients = [p.grad for p in used]
+            means = [self.state[p]["mean_square"] for p in used]
+            torch._foreach_mul_(means, _DECAY)
+            torch._foreach_addcmul_(means, gradients, gradients, 1.0 - _DECAY)
+            roots = torch._foreach_add(means, _EPSILON)
+            torch._foreach_sqrt_(roots)
+            torch._foreach_addcdiv_(used, gradients, roots, -group["lr"])

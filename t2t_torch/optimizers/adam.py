@@ -100,3 +100,18 @@ class _UncorrectedEpsilon:
             # The moments of frozen parameters start when they are unfrozen.
             started = max(updates - group.get("unfreeze_step", 0), 0) + 1
             group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**started)
+
+
+@register_optimizer
+@reads(*READS)
+def radam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
+    """Adam without warm-up: uses plain descent while its second moment covers few steps.
+
+    Liu et al. 2020, arXiv:1908.03265.  Weight decay is part of the loss.
+    """
+    return torch.optim.RAdam(
+        parameters,
+        lr=0.0,
+        betas=(hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2),
+        eps=hparams.optimizer_adam_epsilon,
+    )

@@ -1,4 +1,4 @@
-"""Gradient descent with momentum, optionally Nesterov's."""
+"""Gradient descent, plain and with momentum, optionally Nesterov's."""
 
 from __future__ import annotations
 
@@ -43,3 +43,11 @@ def _begin_at_zero(optimizer: torch.optim.Optimizer, args: object, kwargs: objec
             slots = optimizer.state[parameter]
             if parameter.grad is not None and "momentum_buffer" not in slots:
                 slots["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+@register_optimizer
+@reads()
+def sgd(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
+    """Stochastic gradient descent, without momentum."""
+    groups = as_groups(parameters)
+    return torch.optim.SGD(groups, lr=0.0, fused=not are_sharded(groups))

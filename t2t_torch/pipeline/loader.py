@@ -28,7 +28,6 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.plan import ORDER_VERSION, Batching, EpochPlan, PlanReport
 from t2t_torch.pipeline.reader import Examples, restore
-from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
 from t2t_torch.pipeline.training_split import MIXTURE_VERSION, MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.reports.column_statistics import StoredColumn
@@ -45,98 +44,26 @@ _EVAL_SEED = 0  # batches of every evaluation of a split have the same order
 _PREFETCH = 8  # batches that a single thread prefetches; several threads prefetch two each
 
 
-class TrainBatches:
-    """Endless shuffled batches of one process, from any position.
+class MixedBatches:
+    """Endless shuffled batches of one process, from any position; each is of one data set.
 
     Every iteration starts at `start`.  Rank r of w takes the global batches
     `start + r, start + r + w, ...`.
 
     Attributes:
-      components: the data set, in a list of one.
-
-    Args:
-      shards: shards of the training split.
-      features: features of the problem.
-      batching: batching settings.
-      seed: seed of the order.
-      start: number of global batches already consumed by all processes.
-      rank: rank of this process.
-      world_size: number of processes.
-      accumulate: batches of each process in an optimizer step.
-      workers: threads that make batches, as in `read_ahead`.
-      pin_memory: as in `read_ahead`.
-    """
-
-    def __init__(
-        self,
-        shards: Shards,
-        features: Features,
-        batching: Batching,
-        *,
-        seed: int,
-        start: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        accumulate: int = 1,
-        workers: int = 1,
-        pin_memory: bool = False,
-    ) -> None:
-        of_step = accumulate * world_size
-        self.components = [
-            TrainingSplit.of(shards, features, batching, seed=seed, batches_per_step=of_step)
-        ]
-        self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
-        self._start = start + rank
-        self._step = world_size
-
-    @property
-    def plan(self) -> EpochPlan | StreamPlan:
-        """Rows of each batch."""
-        return self.components[0].plan
-
-    @property
-    def report(self) -> PlanReport:
-        """Statistics of kept, dropped and padded data."""
-        return self.components[0].report
-
-    @property
-    def plan_fingerprint(self) -> str:
-        """A hash of everything the order depends on."""
-        return self.plan.fingerprint
-
-    def rows_of(self, number: int) -> tuple[int, list[int]]:
-        """Returns which data set a global batch is of, and its rows there, packed or examples."""
-        return 0, [int(row) for row in self.plan.batch(number)]
-
-    def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape, largest first."""
-        return self.components[0].one_of_each_shape()
-
-    def _work(self) -> Iterator[tuple[np.ndarray, int]]:
-        index = self._start
-        while True:
-            yield self.components[0].work(index)
-            index += self._step
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yields batches for ever."""
-        return self._ahead(self._work(), lambda work: self.components[0].collate(*work))
-
-
-class MixedBatches:
-    """Endless shuffled batches of several problems; each batch is of one problem.
+      components: data sets of the problems.
+      plan: a `MixedPlan`; of one data set the plan of its rows.
 
     Args:
       components: data sets of the problems, with the same features.
       schedule: proportions of the problems by step.
       seed: seed of the order.
       batches_per_step: batches of all processes in an optimizer step.
-      start: number of global batches already consumed by all processes.
-      rank: rank of this process.
-      world_size: number of processes.
-      workers: threads that make batches, as in `read_ahead`.
-      pin_memory: as in `read_ahead`.
+      run: `start`, the number of global batches already consumed by all processes, and `rank`,
+        `world_size`, `workers` and `pin_memory` as of `EvalBatches`.
     """
+
+    plan: Any
 
     def __init__(
         self,
@@ -145,6 +72,17 @@ class MixedBatches:
         *,
         seed: int,
         batches_per_step: int,
+        **run: Any,
+    ) -> None:
+        sizes = [component.plan.batches_per_epoch for component in components]
+        schedule = schedule.of_sizes(sizes)
+        self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
+        self._open(components, **run)
+
+    def _open(
+        self,
+        components: Sequence[TrainingSplit],
+        *,
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -152,10 +90,8 @@ class MixedBatches:
         pin_memory: bool = False,
     ) -> None:
         self.components = components
+        self._numbers = functools.partial(itertools.count, start + rank, world_size)
         self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
-        self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
-        self._start = start + rank
-        self._step = world_size
 
     @property
     def report(self) -> PlanReport:
@@ -166,32 +102,77 @@ class MixedBatches:
     @property
     def plan_fingerprint(self) -> str:
         """A hash of everything the order depends on."""
-        plan = self.plan
+        plan: MixedPlan = self.plan
         parts = [component.plan.fingerprint for component in self.components]
         settings = json.dumps([parts, dataclasses.astuple(plan.schedule), plan.batches_per_step])
         version = f"{ORDER_VERSION}.{MIXTURE_VERSION}"
         return f"{version}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
 
+    def locate(self, number: int) -> tuple[int, int]:
+        """Returns the data set of a global batch, and the number of its earlier batches."""
+        place: tuple[int, int] = self.plan.locate(number)
+        return place
+
     def rows_of(self, number: int) -> tuple[int, list[int]]:
         """Returns which data set a global batch is of, and its rows there, packed or examples."""
-        problem, within = self.plan.locate(number)
+        problem, within = self.locate(number)
         return problem, [int(row) for row in self.components[problem].plan.batch(within)]
 
     def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape, problem by problem."""
+        """Yields a batch of each shape, data set by data set, largest first."""
         return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)
-
-    def _work(self) -> Iterator[tuple[TrainingSplit, tuple[np.ndarray, int]]]:
-        index = self._start
-        while True:
-            problem, number = self.plan.locate(index)
-            component = self.components[problem]
-            yield component, component.work(number)
-            index += self._step
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return self._ahead(self._work(), lambda work: work[0].collate(*work[1]))
+        places = map(self.locate, self._numbers())
+        parts = ((self.components[problem], number) for problem, number in places)
+        work = ((part, part.work(number)) for part, number in parts)
+        return self._ahead(work, lambda one: one[0].collate(*one[1]))
+
+
+class TrainBatches(MixedBatches):
+    """Endless shuffled batches of one data set.
+
+    Args:
+      shards: shards of the training split.
+      features: features of the problem.
+      batching: batching settings.
+      seed: seed of the order.
+      world_size: number of processes.
+      accumulate: batches of each process in an optimizer step.
+      run: as of `MixedBatches`.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        features: Features,
+        batching: Batching,
+        *,
+        seed: int,
+        world_size: int = 1,
+        accumulate: int = 1,
+        **run: Any,
+    ) -> None:
+        of_step = accumulate * world_size
+        split = TrainingSplit.of(shards, features, batching, seed=seed, batches_per_step=of_step)
+        self.plan = split.plan
+        self._open([split], world_size=world_size, **run)
+
+    @property
+    def report(self) -> PlanReport:
+        """Statistics of kept, dropped and padded data."""
+        return self.components[0].report
+
+    @property
+    def plan_fingerprint(self) -> str:
+        """A hash of everything the order depends on."""
+        fingerprint: str = self.plan.fingerprint
+        return fingerprint
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Returns the only data set, and the number."""
+        return 0, number
 
 
 class EvalBatches:
@@ -250,30 +231,6 @@ class EvalBatches:
         return self._ahead(iter(self._batches), self._collate)
 
 
-class ChainedBatches:
-    """Consecutive passes over several splits.
-
-    Args:
-      passes: batches of each split.
-    """
-
-    def __init__(self, passes: Sequence[EvalBatches | EvalStreams]) -> None:
-        self._passes = passes
-
-    @property
-    def total(self) -> int:
-        """Number of batches of all processes."""
-        return sum(one.total for one in self._passes)
-
-    def __len__(self) -> int:
-        """Returns the number of batches of this process."""
-        return sum(map(len, self._passes))
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yields each batch once."""
-        return itertools.chain.from_iterable(self._passes)
-
-
 def read_ahead(
     work: Iterator[T], make: Callable[[T], Batch], workers: int = 1, *, pin_memory: bool = False
 ) -> Iterator[Batch]:
@@ -292,27 +249,25 @@ def read_ahead(
     Raises:
       T2TError: an error of `make`, raised when its batch is requested.
     """
-    make_batch = _or_error(_pinning(make) if pin_memory else make)
+
+    def make_or_error(one: T) -> Batch | T2TError:
+        """Returns T2TErrors as values: torchdata's threads would change their messages."""
+        try:
+            batch = make(one)
+        except T2TError as error:
+            return error
+        return (
+            {name: tensor.pin_memory() for name, tensor in batch.items()} if pin_memory else batch
+        )
+
     source = nodes.IterableWrapper(work)
-    node: nodes.BaseNode[Batch | T2TError] = nodes.Mapper(source, make_batch)
+    node: nodes.BaseNode[Batch | T2TError] = nodes.Mapper(source, make_or_error)
     if workers == 1:
         node = nodes.Prefetcher(node, prefetch_factor=_PREFETCH)
     elif workers > 1:
-        node = nodes.ParallelMapper(source, make_batch, num_workers=workers, in_order=True)
+        node = nodes.ParallelMapper(source, make_or_error, num_workers=workers, in_order=True)
     node.reset()
     return map(_raised, node)
-
-
-def _or_error(make: Callable[[T], Batch]) -> Callable[[T], Batch | T2TError]:
-    """Returns T2TErrors as values: torchdata's threads would add tracebacks to their messages."""
-
-    def make_or_error(work: T) -> Batch | T2TError:
-        try:
-            return make(work)
-        except T2TError as error:
-            return error
-
-    return make_or_error
 
 
 def _raised(batch: Batch | T2TError) -> Batch:
@@ -321,24 +276,19 @@ def _raised(batch: Batch | T2TError) -> Batch:
     return batch
 
 
-def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:
-    def make_pinned(work: T) -> Batch:
-        return {name: tensor.pin_memory() for name, tensor in make(work).items()}
-
-    return make_pinned
-
-
 @dataclasses.dataclass(frozen=True)
 class OnePass:
     """Batches of one pass; each iteration makes them again.
 
     Args:
-      count: number of batches.
+      count: number of batches of this process.
       make: returns an iterator of at least that many batches.
+      total: number of batches of all processes.
     """
 
     count: int
     make: Callable[[], Iterator[Batch]]
+    total: int = 0
 
     def __len__(self) -> int:
         return self.count

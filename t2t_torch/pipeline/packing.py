@@ -284,7 +284,10 @@ class PackedCollator:
             layouts[name] = Layout.of(lengths, members.lengths, self._bins.spacing)
         for name, rows in read.items():
             feature, layout = self._reader.features[name], layouts[name]
-            values = self._placed(name, rows.take(back), layouts)
+            values = rows.take(back).values
+            if name in self._starts:  # of words, relative to the packed row
+                shift = np.repeat(layouts[self._starts[name]].starts, rows.lengths[back])
+                values = values + shift.astype(values.dtype)
             packed[name] = layout.rows(values, feature.padding, numbers_per_position(feature))
         batch = stack(self._reader, packed, self._pad_to)
         for name, layout in layouts.items():
@@ -292,14 +295,6 @@ class PackedCollator:
             batch[f"{name}_segmentation"] = _filled_up(layout, layout.segments, shape)
             batch[f"{name}_position"] = _filled_up(layout, layout.positions, shape)
         return batch
-
-    def _placed(self, name: str, rows: Ragged, layouts: Mapping[str, Layout]) -> _Numbers:
-        """Returns the numbers of examples; starts of words are relative to the row."""
-        if name not in self._starts:
-            return rows.values
-        shift = np.repeat(layouts[self._starts[name]].starts, rows.lengths)
-        places: _Numbers = rows.values + shift.astype(rows.values.dtype)
-        return places
 
 
 def _filled_up(layout: Layout, numbers: _Numbers, shape: torch.Size) -> torch.Tensor:

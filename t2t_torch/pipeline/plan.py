@@ -358,14 +358,21 @@ class BucketReport:
       batch_size: rows in a batch.
       rows: rows in its batches; the remainder of a bucket is in batches of the next one.
       batches: batches in an epoch.
-      padding_fraction: share of padding in the positions of its batches.
+      tokens: tokens of all features.
+      positions: positions of all features, including padding.
     """
 
     boundary: int
     batch_size: int
     rows: int
     batches: int
-    padding_fraction: float
+    tokens: int
+    positions: int
+
+    @property
+    def padding_fraction(self) -> float:
+        """Share of padding in the positions of its batches."""
+        return 1.0 - self.tokens / max(1, self.positions)
 
 
 def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short: int) -> str:
@@ -546,7 +553,8 @@ class EpochPlan:
                         batch_size=size,
                         rows=int(self._sizes[in_bucket].sum()),
                         batches=int(in_bucket.sum()),
-                        padding_fraction=1.0 - tokens / max(1, positions),
+                        tokens=tokens,
+                        positions=positions,
                     )
                 )
         return result

@@ -89,8 +89,12 @@ class LengthLimits:
             "targets": hparams.max_target_seq_length,
             "notes": 0,
         }
-        if by_role["targets"]:
-            _refuse_aligned(features)
+        for name, of in find_alignments(features.targets).items():
+            if by_role["targets"] and of in features.all:
+                raise HParamsError(
+                    f"max_target_seq_length cuts texts, but the target {name!r} has an entry for "
+                    f"each word of {of!r} and is cut with them. Use max_input_seq_length."
+                )
         limits = {}
         for name in select_measured(features.all):
             limit = by_role[features.role(name)]
@@ -121,15 +125,6 @@ class LengthLimits:
         """Returns lengths of a measured feature after truncation.  [N]."""
         limit = self.by_feature.get(name, 0)
         return np.minimum(lengths, limit) if limit else lengths
-
-
-def _refuse_aligned(features: Features) -> None:
-    for name, of in find_alignments(features.targets).items():
-        if of in features.all:
-            raise HParamsError(
-                f"max_target_seq_length cuts texts, but the target {name!r} has an entry for each "
-                f"word of {of!r} and is cut with them. Use max_input_seq_length."
-            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -232,7 +227,7 @@ class Preprocessing:
           DataError: the method returned other features, another shape, ids outside the vocabulary,
             or more positions than planned for the batch.
         """
-        rows_of: dict[str, list[_Numbers]] = {name: [] for name in rows}
+        rows_of: dict[str, list[Any]] = {name: [] for name in rows}
         for i, number in enumerate(numbers.tolist()):
             stored = {name: self._example(name, each, i) for name, each in rows.items()}
             copies = {name: value.copy() for name, value in stored.items()}
@@ -243,12 +238,10 @@ class Preprocessing:
                 raise self._error(number, f"returned {got}; expected {', '.join(rows)}")
             for name, value in after.items():
                 rows_of[name].append(self._checked(name, value, stored[name], number))
-        changed = {}
-        for name, values in rows_of.items():
-            ends = np.cumsum([0, *map(len, values)])
-            flat = np.concatenate(values) if values else rows[name].values[:0]
-            changed[name] = Ragged(flat, ends)
-        return changed
+        return {
+            name: Ragged.from_lists(values, rows[name].values.dtype)
+            for name, values in rows_of.items()
+        }
 
     def _example(self, name: str, rows: Ragged, index: int) -> _Numbers:
         start, end = rows.offsets[index], rows.offsets[index + 1]
@@ -448,14 +441,11 @@ def clip_references(feature: Feature, rows: Ragged, words: Mapping[str, _Numbers
 
 @clip_references.register
 def _(feature: Span, rows: Ragged, words: Mapping[str, _Numbers]) -> Ragged:
-    return _spans_within(rows, words[feature.of]) if feature.of in words else rows
-
-
-def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
-    """Returns spans, `NO_SPAN` where the last word is not among the first `words`.  [rows]."""
-    ends = spans.values.reshape(-1, 2)
-    inside = ends[:, 1] < words
-    return Ragged(np.where(inside[:, None], ends, NO_SPAN).reshape(-1), spans.offsets)
+    if feature.of not in words:
+        return rows
+    spans = rows.values.reshape(-1, 2)
+    inside = spans[:, 1:] < words[feature.of][:, None]
+    return Ragged(np.where(inside, spans, NO_SPAN).reshape(-1), rows.offsets)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -95,7 +95,6 @@ class StreamPlan:
                 f"stream_length={self._length} are {self._streams * self._length:,}. Set fewer or "
                 "shorter ones."
             )
-        self._begin = functools.lru_cache(maxsize=4)(self._draw)
 
     @classmethod
     def of(
@@ -153,9 +152,9 @@ class StreamPlan:
     @property
     def buckets(self) -> list[BucketReport]:
         """The only bucket: all batches have the same shape."""
-        rows = self._streams // self._groups
-        count = self.batches_per_epoch
-        return [BucketReport(self._length + 1, rows, rows * count, count, 0.0)]
+        size, count = self._streams // self._groups, self.batches_per_epoch
+        tokens = size * count * self._length
+        return [BucketReport(self._length + 1, size, size * count, count, tokens, tokens)]
 
     @property
     def largest_batch(self) -> _Numbers:
@@ -177,14 +176,12 @@ class StreamPlan:
         block, group = divmod(place, self._groups)
         rows = self._streams // self._groups
         streams = group * rows + np.arange(rows)
-        starts = self._begin(epoch) + (streams * self._blocks + block) * self._length
+        # Of the text, where the epoch starts.
+        begin = int(noise(1, self.seed, epoch, _PLACE)[0] % np.uint64(len(self._text)))
+        starts = begin + (streams * self._blocks + block) * self._length
         places = starts[:, None] + np.arange(-1, self._length)  # with the token before
         ids = self._text[places % len(self._text)].astype(np.int64)
         return _batch(self._name, ids, streams, block)
-
-    def _draw(self, epoch: int) -> int:
-        """Returns the position of the text where an epoch starts."""
-        return int(noise(1, self.seed, epoch, _PLACE)[0] % np.uint64(len(self._text)))
 
 
 class EvalStreams:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
+from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.folds import rows_of_fold
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
     NO_LIMIT,
@@ -30,6 +31,7 @@ from t2t_torch.pipeline.plan import (
 from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.reports.column_statistics import StoredColumn, combined, row_hashes
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -184,7 +186,7 @@ class TrainingSplit:
 def _check_streams(batching: Batching) -> None:
     """Raises HParamsError if rows are sampled although they are read as one text."""
     for name in ("bagging_share", "fold"):
-        if value := getattr(batching.hparams, name):
+        if (value := getattr(batching.hparams, name)) not in (0, "", EVERY_ROW):
             raise HParamsError(
                 f"{name}={value} leaves rows out, and stream_length reads each row on where the "
                 "one before has ended. Leave one of them out."
@@ -321,3 +323,35 @@ class MixedPlan:
         ends /= ends[:, -1:]
         random = uniform(noise(_BLOCK, self.seed, block, _MIXTURE_STREAM))
         return (random[:, None] >= ends[:, :-1]).sum(axis=1)  # type: ignore[no-any-return]
+
+
+_FOLD = re.compile(r"([1-9]\d*)/([1-9]\d*)")
+
+
+def rows_of_fold(shards: Shards, features: Features, fold: str) -> npt.NDArray[np.bool_] | None:
+    """Returns which training rows are in a fold, [rows]; None if there is no fold.
+
+    A row belongs to a fold by a hash of its inputs: equal inputs are in one fold, and a row keeps
+    its fold when others are added.
+
+    Args:
+      shards: training split.
+      features: features of the problem.
+      fold: number of the fold, from 1, and number of folds, as "2/5"; or "", or `EVERY_ROW`.
+
+    Raises:
+      HParamsError: `fold` is not of this form.
+    """
+    if fold in ("", EVERY_ROW):
+        return None
+    match = _FOLD.fullmatch(fold)
+    number, folds = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= folds or folds < 2:
+        raise HParamsError(
+            f"fold={fold!r}: expected the number of a fold and of all, as 2/5, or all."
+        )
+    names = [features.columns[name] for name in features.inputs]
+    hashes = [row_hashes(StoredColumn(shards.column(name))) for name in names]
+    # Mixed again: sums of few values are no uniform numbers.
+    mixed = functools.reduce(combined, hashes, np.zeros(len(shards), np.uint64))
+    return np.asarray(mixed % np.uint64(folds) == number - 1)

@@ -6,29 +6,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from t2t_torch import features
 from t2t_torch.data.vocabulary_builder import MomentsBuilder, VocabularyBuilder, load_moments
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    MultiLabel,
-    QueryPlace,
-    Real,
-    SoftLabel,
-    Text,
-    Turns,
-)
+from t2t_torch.features import Feature, Features, Text
 from t2t_torch.text_problem import TextProblem
 
 _OF_TEXTS = (
     "linear/linear_base",
-    "text_cnn/text_cnn_base",
+    "text_cnn/text_cnn_small",
     "bilstm_attention_classifier/bilstm_attention_classifier_small",
 )
 
 
-class Text2ClassProblem(TextProblem):
+class SingleTargetProblem(TextProblem):
+    """Base class of text problems with one target, by default of one text."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("inputs",)
+    batch_size_means_tokens = True
+
+    def text_inputs(self, directory: Path) -> dict[str, Feature]:
+        """Returns the features of the texts."""
+        return {"inputs": Text(self.encoder(directory))}
+
+    def target(self, directory: Path) -> Feature:
+        """Returns the feature of the target."""
+        raise NotImplementedError
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the features of the texts and the target."""
+        inputs = {**self.text_inputs(directory), **self.dense(directory)}
+        return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
+
+
+class LabelTargets(SingleTargetProblem):
+    """Base class of problems whose "targets" is one of several classes."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
+
+    def learners(self) -> Sequence[VocabularyBuilder]:
+        """The builders of the vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def target(self, directory: Path) -> Feature:
+        """Returns the feature of the label."""
+        labels = self.label_encoder(directory, "targets")
+        return features.ClassLabel(labels, allow_unknown=not self.class_labels)
+
+
+class Text2ClassProblem(LabelTargets):
     """Text classification into one of several classes.
 
     `generate_samples` yields {"inputs": str, "targets": str}, the label by name.  A label that
@@ -39,56 +64,40 @@ class Text2ClassProblem(TextProblem):
         order.
     """
 
-    text_fields = ("inputs",)
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     portfolio = _OF_TEXTS
-    batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False
     optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *([] if self.soft_labels else self.label_learner("targets"))]
+    def label_learner(self, field: str) -> list[VocabularyBuilder]:
+        """Returns the builder of the labels; none of probabilities."""
+        return [] if self.soft_labels else super().label_learner(field)
 
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the text and the label."""
-        labels = self.label_encoder(directory, "targets")
-        target = (
-            SoftLabel(labels)
-            if self.soft_labels
-            else ClassLabel(labels, allow_unknown=not self.class_labels)
-        )
-        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
-        return Features(inputs, {"targets": target}, notes=self.weights())
+    def target(self, directory: Path) -> Feature:
+        """Returns the feature of the label, or of the probabilities."""
+        if self.soft_labels:
+            return features.SoftLabel(self.label_encoder(directory, "targets"))
+        return super().target(directory)
 
 
-class Text2MultiLabelProblem(TextProblem):
+class Text2MultiLabelProblem(LabelTargets):
     """Text classification into any number of classes, including none.
 
     `generate_samples` yields {"inputs": str, "targets": list of labels}.  A label that occurs only
     in evaluation data is ignored.
     """
 
-    text_fields = ("inputs",)
     metrics = ("exact_match", "f1_micro")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     portfolio = _OF_TEXTS
-    batch_size_means_tokens = True
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *self.label_learner("targets")]
-
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the text and the labels."""
+    def target(self, directory: Path) -> Feature:
+        """Returns the feature of the labels."""
         labels = self.label_encoder(directory, "targets")
-        target = MultiLabel(labels, allow_unknown=not self.class_labels)
-        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
-        return Features(inputs, {"targets": target}, notes=self.weights())
+        return features.MultiLabel(labels, allow_unknown=not self.class_labels)
 
 
-class RealTargets(TextProblem):
+class RealTargets(SingleTargetProblem):
     """Base class of problems with numeric "targets", which are standardized for training.
 
     t2t-datagen stores the mean and standard deviation over the training split, and the
@@ -118,13 +127,13 @@ class RealTargets(TextProblem):
         """The file of the targets' moments."""
         return f"moments.{self.dataset_name}.targets.json"
 
-    def target(self, directory: Path) -> Real:
+    def target(self, directory: Path) -> features.Real:
         """Returns the feature of the values, standardized if the folder has their moments."""
         file = directory / self.moments_file
         if not self.raw_targets and file.exists():
             mean, std = load_moments(file)
-            return Real(self.target_size, tuple(mean), tuple(std))
-        return Real(self.target_size)
+            return features.Real(self.target_size, tuple(mean), tuple(std))
+        return features.Real(self.target_size)
 
 
 class Text2RealProblem(RealTargets):
@@ -133,49 +142,28 @@ class Text2RealProblem(RealTargets):
     `generate_samples` yields {"inputs": str, "targets": number or list of numbers}.
     """
 
-    text_fields = ("inputs",)
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     portfolio = _OF_TEXTS
-    batch_size_means_tokens = True
-
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the text and the numbers."""
-        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
-        return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
 
 
-class TextPairProblem(TextProblem):
+class TextPairProblem(SingleTargetProblem):
     """Base class of problems with two input texts, "first" and "second"."""
 
     text_fields = ("first", "second")
     suggested_flags = "--model=pair_classifier --hparams_set=pair_classifier_base"
-    portfolio = ("linear/linear_base",)
-    batch_size_means_tokens = True
+    portfolio = ("linear/linear_base", "again")
 
-    def pair(self, directory: Path) -> dict[str, Feature]:
-        """Returns the features of the inputs."""
+    def text_inputs(self, directory: Path) -> dict[str, Feature]:
+        """Returns the features of the two texts."""
         encoder = self.encoder(directory)
-        texts = {"first": Text(encoder), "second": Text(encoder.following())}
-        return {**texts, **self.dense(directory)}
+        return {"first": Text(encoder), "second": Text(encoder.following())}
 
 
-class TextPair2ClassProblem(TextPairProblem):
+class TextPair2ClassProblem(TextPairProblem, LabelTargets):
     """Classification of text pairs, such as entailment or paraphrase.
 
     `generate_samples` yields {"first": str, "second": str, "targets": str}.
     """
-
-    metrics = ("accuracy", "neg_log_perplexity")
-
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *self.label_learner("targets")]
-
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the texts and the label."""
-        labels = self.label_encoder(directory, "targets")
-        target = ClassLabel(labels, allow_unknown=not self.class_labels)
-        return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
 
 class TextPair2RealProblem(RealTargets, TextPairProblem):
@@ -184,13 +172,8 @@ class TextPair2RealProblem(RealTargets, TextPairProblem):
     `generate_samples` yields {"first": str, "second": str, "targets": number or list of numbers}.
     """
 
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the texts and the numbers."""
-        target = self.target(directory)
-        return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
-
-class MultiTurn2ClassProblem(TextProblem):
+class MultiTurn2ClassProblem(LabelTargets):
     """Classification of a list of utterances.
 
     `generate_samples` yields {"inputs": list of str, "targets": str}.
@@ -199,27 +182,17 @@ class MultiTurn2ClassProblem(TextProblem):
       max_turns: maximum number of utterances, of which the last are kept; 0 for no limit.
     """
 
-    text_fields = ("inputs",)
-    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=seqnn --hparams_set=seqnn_base"
-    batch_size_means_tokens = True
+    portfolio = ("again",)
     max_turns: ClassVar[int] = 50  # PyText's SeqTokenTensorizer
     setting_names = (*TextProblem.setting_names, "max_turns")
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *self.label_learner("targets")]
-
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the utterances and the label."""
-        labels = self.label_encoder(directory, "targets")
-        target = ClassLabel(labels, allow_unknown=not self.class_labels)
-        turns = Turns(self.encoder(directory), max_turns=self.max_turns)
-        inputs = {"inputs": turns, **self.dense(directory)}
-        return Features(inputs, {"targets": target}, notes=self.weights())
+    def text_inputs(self, directory: Path) -> dict[str, Feature]:
+        """Returns the feature of the utterances."""
+        return {"inputs": features.Turns(self.encoder(directory), max_turns=self.max_turns)}
 
 
-class PairRankingProblem(TextProblem):
+class PairRankingProblem(SingleTargetProblem):
     """Pairwise ranking: a query, a more relevant and a less relevant document.
 
     `generate_samples` yields {"query": str, "positive": str, "negative": str}.
@@ -229,21 +202,23 @@ class PairRankingProblem(TextProblem):
     candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
     metrics = ("pairwise_accuracy", "neg_log_perplexity")
     suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_base"
-    batch_size_means_tokens = True
+    portfolio = ("again",)
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample with the name of the more relevant document."""
         for example in super().examples_of(sample):
             yield {**example, "targets": self.candidates[0]}
 
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the texts and of which candidate is more relevant."""
-        text = Text(self.encoder(directory))
-        inputs = {"query": text, "positive": text, "negative": text, **self.dense(directory)}
-        return Features(inputs, {"targets": Choice(self.candidates)}, notes=self.weights())
+    def text_inputs(self, directory: Path) -> dict[str, Feature]:
+        """Returns the features of the three texts, which share one encoder."""
+        return dict.fromkeys(self.text_fields, Text(self.encoder(directory)))
+
+    def target(self, directory: Path) -> Feature:
+        """Returns the feature of which candidate is more relevant."""
+        return features.Choice(self.candidates)
 
 
-class QueryRelevanceProblem(TextProblem):
+class QueryRelevanceProblem(LabelTargets):
     """Relevance of one document to a query.
 
     `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
@@ -261,21 +236,16 @@ class QueryRelevanceProblem(TextProblem):
     optional_setting_names = (*TextProblem.optional_setting_names, "max_queries")
 
     text_fields = ("query", "document")
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_relevance"
-    batch_size_means_tokens = True
+    portfolio = ("linear/linear_base", "again")
 
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *self.label_learner("targets")]
+    def text_inputs(self, directory: Path) -> dict[str, Feature]:
+        """Returns the features of the query and the document."""
+        return dict.fromkeys(self.text_fields, Text(self.encoder(directory)))
 
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the texts and the relevance."""
-        text = Text(self.encoder(directory))
-        labels = self.label_encoder(directory, "targets")
-        inputs = {"query": text, "document": text, **self.dense(directory)}
-        target = ClassLabel(labels, allow_unknown=not self.class_labels)
-        notes: dict[str, Feature] = self.weights()
+    def weights(self) -> dict[str, Feature]:
+        """Returns the annotation "weight", and the place of the query if queries are counted."""
+        notes = super().weights()
         if self.max_queries:
-            notes["targets_place"] = QueryPlace(self.max_queries, self.max_documents)
-        return Features(inputs, {"targets": target}, notes=notes)
+            notes["targets_place"] = features.QueryPlace(self.max_queries, self.max_documents)
+        return notes

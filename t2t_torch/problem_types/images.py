@@ -44,6 +44,7 @@ class Image2ClassProblem(LabelledProblem):
     encoded: ClassVar[bool] = False
     augmentation: ClassVar[Sequence[str]] = ()
     suggested_flags = "--model=resnet --hparams_set=resnet_mnist --train_steps=5000"
+    portfolio = ("again",)
     setting_names = ("height", "width", "channels", "class_labels")
     optional_setting_names = ("encoded",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch import registry
-from t2t_torch.errors import DataError, RegistryError, UsageError
+from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Features
-from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.multi import SeveralProblems
 
 _OF_THE_FIRST = (
     "batch_size_means_tokens",
@@ -31,7 +31,7 @@ _OF_THE_FIRST = (
 _BEING_MADE: ContextVar[str | None] = ContextVar("_BEING_MADE", default=None)
 
 
-class MixtureProblem(Problem):
+class MixtureProblem(SeveralProblems):
     """Several problems with the same features and vocabulary, trained together.
 
     A mixture has no data of its own: generate the data of each problem separately.  Share a
@@ -39,21 +39,14 @@ class MixtureProblem(Problem):
     suggested flags and batch counting are those of its first problem.
 
     Attributes:
-      problem_names: names of the problems, optionally with `_rev` and `_copy`.
       mixing_schedule: their proportions of the training batches by step, in tensor2tensor's
         notation: "step @0 0.7 0.3" or "linear @0 1 0 @1000 0 1" (`problem_types/mixture.py`).
     """
 
-    problem_names: ClassVar[tuple[str, ...]]
     mixing_schedule: ClassVar[str]
-    setting_names = ("problem_names",)
 
     def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
         super().__init__(reverse=reverse, copy=copy)
-        if reverse or copy:
-            raise UsageError(
-                f"{self.name!r} is a mixture: say _rev or _copy of the problems that it names."
-            )
         first = self._first()
         said = [vars(kind) for kind in type(self).__mro__ if issubclass(kind, MixtureProblem)]
         for name in _OF_THE_FIRST:
@@ -83,18 +76,6 @@ class MixtureProblem(Problem):
     def vocab_files(self) -> tuple[str, ...]:
         """The vocabulary files of the first problem."""
         return self.components[0].vocab_files
-
-    @property
-    def kept_vocab_files(self) -> tuple[str, ...]:
-        """All vocabulary files, as they belong to another problem."""
-        return self.vocab_files
-
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Raises an error: a mixture has no data of its own."""
-        raise UsageError(
-            f"{self.name!r} is a mixture and has no data of its own. Generate what it mixes:  "
-            f"t2t-datagen --problem={','.join(self.problem_names)}"
-        )
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the first problem, which all problems must share."""

@@ -99,6 +99,7 @@ class Audio2ClassProblem(SoundProblem, LabelledProblem):
     """
 
     suggested_flags = "--model=resnet --hparams_set=resnet_sound"
+    portfolio = ("again",)
     setting_names = ("sample_rate", "class_labels")
     optional_setting_names = ("resample",)
 

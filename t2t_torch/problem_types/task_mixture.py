@@ -14,7 +14,7 @@ from t2t_torch import registry
 from t2t_torch.data.publish import data_settings
 from t2t_torch.data.raw_file import samples_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
-from t2t_torch.errors import RegistryError, UsageError
+from t2t_torch.errors import RegistryError
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
@@ -143,15 +143,6 @@ class TaskMixtureProblem(MixtureProblem):
     def components(self) -> Sequence[Problem]:
         """The tasks."""
         return [TaskProblem(self, index) for index in range(len(self.problem_names))]
-
-    def component(self, name: str) -> Problem:
-        """Returns the task of a problem; UsageError if there is none."""
-        if name not in self.problem_names:
-            raise UsageError(
-                f"{name!r} is none of the problems of {self.name!r}. They are: "
-                f"{', '.join(self.problem_names)}."
-            )
-        return self.components[self.problem_names.index(name)]
 
 
 class TaskProblem(Text2SelfProblem):

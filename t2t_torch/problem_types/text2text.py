@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile, existing_files, matching
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.readers.delimited import read_tsv
-from t2t_torch.readers.text_file import BadRecords, aligned, read_segments
+from t2t_torch.readers.sgm import read_segments
+from t2t_torch.readers.text_file import BadRecords, aligned
 from t2t_torch.text_problem import Text2TextProblem, TextProblem
 
 _MARKED_UP = (".sgm", ".sgml", ".xml")
@@ -56,12 +57,9 @@ class ParallelCorpus:
                     yield record.values[first].strip(), record.values[second].strip()
             return
         paths = [file.get(tmp_dir) for file in self.files]
-        if self.inputs.name.endswith(_MARKED_UP):
-            for _, texts in aligned(paths, bad, read_segments, "segments"):
-                yield texts[0], texts[1]
-        else:
-            for _, texts in aligned(paths, bad):
-                yield texts[0].strip(), texts[1].strip()
+        of: Any = (read_segments, "segments") if self.inputs.name.endswith(_MARKED_UP) else ()
+        for _, texts in aligned(paths, bad, *of):
+            yield texts[0].strip(), texts[1].strip()
 
 
 class TranslateProblem(Text2TextProblem):

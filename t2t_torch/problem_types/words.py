@@ -8,28 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from t2t_torch import features
 from t2t_torch.data.vocabulary_builder import (
     CharacterVocabularyBuilder,
     LabelVocabularyBuilder,
     VocabularyBuilder,
 )
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.features import (
-    ClassLabel,
-    Feature,
-    Features,
-    Gazetteer,
-    GazetteerWeights,
-    OriginalWords,
-    Span,
-    Tags,
-    WordCharacters,
-    WordLabel,
-    WordReal,
-    Words,
-    WordShape,
-    WordStarts,
-)
+from t2t_torch.features import Feature, Features, Words
 from t2t_torch.features.text import TreeFeature
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder
@@ -117,16 +103,20 @@ class WordProblem(TextProblem):
         inputs: dict[str, Feature] = {field: Words(self.encoder(directory), tokenizer=self._word)}
         if self.word_characters:
             alphabet = CharacterEncoder.load(self._there(directory, self._alphabet_file))
-            inputs[f"{field}_characters"] = WordCharacters(field, alphabet, self.word_characters)
+            inputs[f"{field}_characters"] = features.WordCharacters(
+                field, alphabet, self.word_characters
+            )
         if self.word_bytes:
-            inputs[f"{field}_bytes"] = WordCharacters(field, ByteEncoder(), self.word_bytes)
+            inputs[f"{field}_bytes"] = features.WordCharacters(
+                field, ByteEncoder(), self.word_bytes
+            )
         if self.word_shape:
-            inputs[f"{field}_shape"] = WordShape(field)
+            inputs[f"{field}_shape"] = features.WordShape(field)
         if self.gazetteer:
             entries = self._gazetteer_labels(directory)
-            inputs["gazetteer"] = Gazetteer(field, entries, width=self.gazetteer_width)
+            inputs["gazetteer"] = features.Gazetteer(field, entries, width=self.gazetteer_width)
         if self.word_dense_size:
-            inputs["word_dense"] = WordReal(field, self.word_dense_size)
+            inputs["word_dense"] = features.WordReal(field, self.word_dense_size)
         return {**inputs, **self.dense(directory)}
 
     def word_notes(self, directory: Path) -> dict[str, Feature]:
@@ -134,11 +124,13 @@ class WordProblem(TextProblem):
         notes = self.weights()
         if self.gazetteer:
             entries = self._gazetteer_labels(directory)
-            weights = GazetteerWeights(self.words_field, entries, width=self.gazetteer_width)
+            weights = features.GazetteerWeights(
+                self.words_field, entries, width=self.gazetteer_width
+            )
             notes["gazetteer_weights"] = weights
         if self.vocab_type not in (VocabType.WORD, VocabType.TOKEN):
             field = self.words_field
-            notes[f"{field}_starts"] = WordStarts(field, Words(self.encoder(directory)))
+            notes[f"{field}_starts"] = features.WordStarts(field, Words(self.encoder(directory)))
         return notes
 
     def check_aligned(self, sample: Mapping[str, Any], field: str) -> None:
@@ -178,7 +170,7 @@ class Text2TagsProblem(WordProblem):
     `metrics` may omit `span_f1`.
     """
 
-    portfolio = ("linear_crf/linear_crf_base",)
+    portfolio = ("linear_crf/linear_crf_base", "again")
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
     has_tokenizer = True
 
@@ -195,7 +187,7 @@ class Text2TagsProblem(WordProblem):
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the words and the tags."""
         labels = self.label_encoder(directory, "targets")
-        target = Tags(labels, self.words_field, allow_unknown=not self.class_labels)
+        target = features.Tags(labels, self.words_field, allow_unknown=not self.class_labels)
         notes = self.word_notes(directory)
         return Features(self.words(directory), {"targets": target}, notes=notes)
 
@@ -213,6 +205,7 @@ class IntentSlotProblem(WordProblem):
     }
 
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
+    portfolio = ("again",)
     has_tokenizer = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
@@ -230,8 +223,10 @@ class IntentSlotProblem(WordProblem):
         """Returns the features of the words, the intent and the slots."""
         slots = self.label_encoder(directory, "slots")
         targets = {
-            "intent": ClassLabel(self.label_encoder(directory, "intent"), allow_unknown=True),
-            "slots": Tags(slots, self.words_field, allow_unknown=True),
+            "intent": features.ClassLabel(
+                self.label_encoder(directory, "intent"), allow_unknown=True
+            ),
+            "slots": features.Tags(slots, self.words_field, allow_unknown=True),
         }
         notes = self.word_notes(directory)
         return Features(self.words(directory), targets, notes=notes)
@@ -272,7 +267,7 @@ class Text2TreeProblem(WordProblem):
         """Returns the features of the words and all their word features."""
         inputs = super().words(directory)
         if self.given_tags:
-            tags = WordLabel(self.words_field, self._tag_encoder(directory))
+            tags = features.WordLabel(self.words_field, self._tag_encoder(directory))
             inputs[f"{self.words_field}_tags"] = tags
         return inputs
 
@@ -310,7 +305,7 @@ class Text2TreeProblem(WordProblem):
         words = self.words(directory)
         encoded = words[self.words_field]
         assert isinstance(encoded, Words)
-        kept = {f"{self.words_field}_original": OriginalWords(self.words_field, encoded)}
+        kept = {f"{self.words_field}_original": features.OriginalWords(self.words_field, encoded)}
         return Features(words, {"targets": tree}, notes=notes, kept=kept)
 
 
@@ -354,6 +349,7 @@ class SpanQAProblem(WordProblem):
     words_field = "context"
     metrics = ("answer_exact_match", "answer_f1")
     suggested_flags = "--model=span_qa --hparams_set=span_qa_base"
+    portfolio = ("again",)
     approx_vocab_size = 2**15
     max_context: ClassVar[int] = 384
     context_stride: ClassVar[int] = 256
@@ -405,7 +401,7 @@ class SpanQAProblem(WordProblem):
         """Returns the features of question, context (with its word features) and answer."""
         inputs = {"question": Words(self.encoder(directory)), **self.words(directory)}
         notes = self.word_notes(directory)
-        return Features(inputs, {"targets": Span(self.words_field)}, notes=notes)
+        return Features(inputs, {"targets": features.Span(self.words_field)}, notes=notes)
 
 
 def _span(context: Sequence[Token], sample: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, both_schemes, matching, member, published
+from t2t_torch.data.raw_file import RawFile, both_schemes, matching, member, published, sources_of
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import Record
@@ -149,7 +149,7 @@ class _OpenSubtitlesProblem(DialogProblem):
 
     def dialogues(self, tmp_dir: Path) -> Iterator[Sequence[str]]:
         """Yields the sentences of each film, in the order of their paths."""
-        for path in matching(self.sources[0], tmp_dir, "*.xml*"):
+        for path in matching(sources_of(self)[0], tmp_dir, "*.xml*"):
             sentences: list[list[str]] = []
             for record in self.lines(path):
                 line = record.values["text"]

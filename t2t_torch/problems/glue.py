@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
+from t2t_torch.problem import records_of
 from t2t_torch.problem_types.classification import (
     Text2ClassProblem,
     TextPair2ClassProblem,
     TextPair2RealProblem,
 )
 from t2t_torch.readers.formats import open_records
-from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.readers.text_file import Record
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import TextProblem, VocabType
 
@@ -31,49 +32,17 @@ _BUCKET = (
 _MIRROR = "https://dl.fbaipublicfiles.com/glue/data/"
 
 
-def _splits(name: str, token: str, sha256: str, *, published_as: str = "") -> dict[Split, RawFile]:
+_DEV = {Split.TRAIN: "train", Split.EVAL: "dev"}  # the labels of GLUE's test sets are not public
+
+
+def _splits(
+    name: str, token: str, sha256: str, *, published_as: str = "", parts: Mapping[Split, str] = _DEV
+) -> dict[Split, RawFile]:
     """Returns the files in an archive; checksums: TensorFlow Datasets, url_checksums/glue.txt."""
     file = f"{published_as or name}.zip"
     urls = (f"{_MIRROR}{file}", f"{_BUCKET}{file}?alt=media&token={token}")
     archive = RawFile(f"{name}.zip", ("glue", ""), urls, sha256)
-    return {
-        Split.TRAIN: member(archive, f"{name}/train.tsv"),
-        Split.EVAL: member(archive, f"{name}/dev.tsv"),
-    }
-
-
-_COLA = _splits(
-    "CoLA",
-    "46d5e637-3411-4188-bc44-5809b5bfb5f4",
-    "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
-)
-# The second version, whose development set has no questions of the training set.
-_QNLI = _splits(
-    "QNLI",
-    "6fdcf570-0fc5-4631-8456-9505272d1601",
-    "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
-    published_as="QNLIv2",
-)
-_QQP = _splits(
-    "QQP",
-    "700c6acf-160d-4d89-81d1-de4191d02cb5",
-    "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
-)
-_RTE = _splits(
-    "RTE",
-    "5efa7e85-a0bb-4f19-8ea2-9e1840f077fb",
-    "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
-)
-_STSB = _splits(
-    "STS-B",
-    "bddb94a7-8706-4e0d-a694-1109e12273b5",
-    "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
-)
-_WNLI = _splits(
-    "WNLI",
-    "068ad0a0-ded7-4bd7-99a5-5e00222e0faf",
-    "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
-)
+    return {split: member(archive, f"{name}/{part}.tsv") for split, part in parts.items()}
 
 
 def _paraphrases(part: str, sha256: str) -> RawFile:
@@ -101,23 +70,16 @@ _MRPC_DEV_IDS = RawFile(
     "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
 )
 # From TensorFlow Datasets, url_checksums/snli.txt.
-_SNLI_ARCHIVE = published(
+_SNLI = published(
     "snli",
     *both_schemes("nlp.stanford.edu/projects/snli/snli_1.0.zip"),
     sha256="afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
 )
-_SNLI = {
-    split: member(_SNLI_ARCHIVE, f"snli_1.0/snli_1.0_{part}.txt")
-    for split, part in ((Split.TRAIN, "train"), (Split.EVAL, "dev"), (Split.TEST, "test"))
-}
+
 _SPLITS_10: Mapping[Split, int] = {Split.TRAIN: 10, Split.EVAL: 1}
 _SPLITS_100: Mapping[Split, int] = {Split.TRAIN: 100, Split.EVAL: 1}
 _EN_TOK = 3  # tensor2tensor's SpaceID
 _EN_CHR = 2
-
-
-def _report_label(record: Record, bad: BadRecords, label: str, labels: Mapping[str, str]) -> None:
-    bad.report(record.place, f"the label {label!r}, where one of {', '.join(labels)} was expected")
 
 
 class _OnBytes(TextProblem):
@@ -127,31 +89,45 @@ class _OnBytes(TextProblem):
     input_space_id = _EN_CHR
 
 
-@register_problem("cola")
-class Cola(Text2ClassProblem):
-    """Classifies whether a sentence is acceptable English.
+class _GlueSentenceProblem(Text2ClassProblem):
+    """Classification of the sentences of a tab-separated file, with the labels 0 and 1.
 
-    Source: Warstadt et al. 2018, "Neural Network Acceptability Judgments", arXiv:1805.12471.
+    Attributes:
+      options: of the format tsv.
     """
 
+    options: ClassVar[Mapping[str, Any]] = {}
     shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
-    sources = tuple(_COLA.values())
-    approx_vocab_size = 2**13
-    class_labels = ("unacceptable", "acceptable")
-    metrics = ("accuracy", "matthews_correlation", "neg_log_perplexity")
     input_space_id = _EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the sentences of a split."""
         labels = dict(zip("01", self.class_labels, strict=True))
-        options = {"columns": ["source", "label", "mark", "sentence"]}
-        path = _COLA[split].get(tmp_dir)
-        for record in open_records(path, format="tsv", bad=self.bad_records, options=options):
-            label = record.values["label"]
-            if label in labels:
-                yield {"inputs": record.values["sentence"].strip(), "targets": labels[label]}
+        for record in records_of(self, tmp_dir, split, "tsv", **self.options):
+            label, sentence = (record.values.get(name) for name in ("label", "sentence"))
+            if label in labels and sentence is not None:
+                yield {"inputs": sentence.strip(), "targets": labels[label]}
             else:
-                _report_label(record, self.bad_records, label, labels)
+                why = f"the label {label!r}, where 0 or 1 was expected in the column label"
+                self.bad_records.report(record.place, why)
+
+
+@register_problem("cola")
+class Cola(_GlueSentenceProblem):
+    """Classifies whether a sentence is acceptable English.
+
+    Source: Warstadt et al. 2018, "Neural Network Acceptability Judgments", arXiv:1805.12471.
+    """
+
+    sources = _splits(
+        "CoLA",
+        "46d5e637-3411-4188-bc44-5809b5bfb5f4",
+        "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
+    )
+    options: ClassVar[Mapping[str, Any]] = {"columns": ["source", "label", "mark", "sentence"]}
+    approx_vocab_size = 2**13
+    class_labels = ("unacceptable", "acceptable")
+    metrics = ("accuracy", "matthews_correlation", "neg_log_perplexity")
 
 
 @register_problem("cola_characters")
@@ -163,24 +139,27 @@ class _GluePairProblem(TextPair2ClassProblem):
     """Classification of the sentence pairs of a tab-separated file with a header.
 
     Attributes:
-      files: the file of each split.
       columns: names of the columns of both sentences and of the label.
-      labels: classes by their spelling in the file.
+      is_numbered: True if the labels of the file are 0 and 1.
       both_orders: True to train on each pair also in the other order (Radford et al. 2018).
         tensor2tensor does so in evaluation too.
     """
 
-    files: ClassVar[Mapping[Split, RawFile]]
     columns: ClassVar[tuple[str, str, str]] = ("sentence1", "sentence2", "label")
-    labels: ClassVar[Mapping[str, str]]
+    is_numbered: ClassVar[bool] = False
     both_orders: ClassVar[bool] = False
     shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
     input_space_id = _EN_TOK
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Classes by their spelling in the file."""
+        names = "01" if self.is_numbered else self.class_labels
+        return dict(zip(names, self.class_labels, strict=True))
+
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
         """Yields the rows of a split."""
-        path = self.files[split].get(tmp_dir)
-        return open_records(path, format="tsv", bad=self.bad_records)
+        return records_of(self, tmp_dir, split, "tsv")
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the pairs of a split."""
@@ -213,18 +192,18 @@ class MsrParaphraseCorpus(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
-    files: ClassVar = {Split.TRAIN: _MRPC_TRAIN, Split.EVAL: _MRPC_TRAIN, Split.TEST: _MRPC_TEST}
     sources = (_MRPC_TRAIN, _MRPC_TEST, _MRPC_DEV_IDS)
     columns = ("#1 String", "#2 String", "Quality")
     approx_vocab_size = 2**13
     class_labels = ("not_paraphrase", "paraphrase")
-    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+    is_numbered = True
     both_orders = True
 
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
         """Yields the rows of a split, without or only those of `dev_ids.tsv`."""
         held_out = {tuple(line.split()) for line in read_lines(_MRPC_DEV_IDS.get(tmp_dir))}
-        for record in super().records(tmp_dir, split):
+        path = (_MRPC_TEST if split is Split.TEST else _MRPC_TRAIN).get(tmp_dir)
+        for record in open_records(path, format="tsv", bad=self.bad_records):
             ids = record.values.get("#1 ID", ""), record.values.get("#2 ID", "")
             if split is Split.TEST or (ids in held_out) is (split is Split.EVAL):
                 yield record
@@ -243,12 +222,16 @@ class QuestionNli(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = _SPLITS_100
-    files: ClassVar = _QNLI
-    sources = tuple(_QNLI.values())
+    # The second version, whose development set has no questions of the training set.
+    sources = _splits(
+        "QNLI",
+        "6fdcf570-0fc5-4631-8456-9505272d1601",
+        "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+        published_as="QNLIv2",
+    )
     columns = ("question", "sentence", "label")
     approx_vocab_size = 2**15
     class_labels = ("not_entailment", "entailment")
-    labels: ClassVar = {label: label for label in class_labels}
 
 
 @register_problem("question_nli_characters")
@@ -265,20 +248,22 @@ class QuoraQuestionPairs(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = _SPLITS_100
-    files: ClassVar = _QQP
-    sources = tuple(_QQP.values())
+    sources = _splits(
+        "QQP",
+        "700c6acf-160d-4d89-81d1-de4191d02cb5",
+        "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
+    )
     columns = ("question1", "question2", "is_duplicate")
     approx_vocab_size = 2**15
     class_labels = ("not_duplicate", "duplicate")
-    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+    is_numbered = True
     metrics = ("accuracy", "neg_log_perplexity")
     both_orders = True
 
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
         """Yields the rows of a split that have all fields."""
-        path = self.files[split].get(tmp_dir)
         names: list[str] = []
-        for line in open_records(path, format="lines", bad=self.bad_records):
+        for line in records_of(self, tmp_dir, split, "lines"):
             fields = line.values["text"].rstrip("\r").split("\t")
             names = names or fields
             if fields is not names and len(fields) == len(names):
@@ -303,11 +288,13 @@ class Rte(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
-    files: ClassVar = _RTE
-    sources = tuple(_RTE.values())
+    sources = _splits(
+        "RTE",
+        "5efa7e85-a0bb-4f19-8ea2-9e1840f077fb",
+        "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
+    )
     approx_vocab_size = 2**13
     class_labels = ("not_entailment", "entailment")
-    labels: ClassVar = {label: label for label in class_labels}
 
 
 @register_problem("rte_characters")
@@ -323,11 +310,14 @@ class WinogradNli(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
-    files: ClassVar = _WNLI
-    sources = tuple(_WNLI.values())
+    sources = _splits(
+        "WNLI",
+        "068ad0a0-ded7-4bd7-99a5-5e00222e0faf",
+        "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
+    )
     approx_vocab_size = 2**13
     class_labels = ("not_entailment", "entailment")
-    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+    is_numbered = True
 
 
 @register_problem("winograd_nli_characters")
@@ -345,12 +335,13 @@ class StanfordNli(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {**_SPLITS_100, Split.TEST: 1}
-    files: ClassVar = _SNLI
-    sources = tuple(_SNLI.values())
+    sources: ClassVar[Mapping[Split, RawFile]] = {
+        split: member(_SNLI, f"snli_1.0/snli_1.0_{part}.txt")
+        for split, part in ((Split.TRAIN, "train"), (Split.EVAL, "dev"), (Split.TEST, "test"))
+    }
     columns = ("sentence1", "sentence2", "gold_label")
     approx_vocab_size = 2**15
     class_labels = ("contradiction", "entailment", "neutral")
-    labels: ClassVar = {label: label for label in class_labels}
 
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
         """Yields the rows of a split that have a label."""
@@ -379,19 +370,25 @@ class Stsb(TextPair2RealProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
-    sources = tuple(_STSB.values())
+    sources = _splits(
+        "STS-B",
+        "bddb94a7-8706-4e0d-a694-1109e12273b5",
+        "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
+    )
     approx_vocab_size = 2**13
     input_space_id = _EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the pairs of a split."""
-        path = _STSB[split].get(tmp_dir)
-        for record in open_records(path, format="tsv", bad=self.bad_records):
+        for record in records_of(self, tmp_dir, split, "tsv"):
             pair = (record.values.get(name, "").strip() for name in ("sentence1", "sentence2"))
             first, second = pair
-            score = _score(record.values.get("score", ""), record.place, self.bad_records)
-            if score is not None:
-                yield {"first": first, "second": second, "targets": score}
+            text = record.values.get("score", "")
+            try:
+                yield {"first": first, "second": second, "targets": float(text)}
+            except ValueError:
+                why = f"the score {text!r}, where a number from 0 to 5 was expected"
+                self.bad_records.report(record.place, why)
 
 
 @register_problem("stsb_characters")
@@ -399,9 +396,50 @@ class StsbCharacters(_OnBytes, Stsb):
     """The same on bytes."""
 
 
-def _score(text: str, place: Place, bad: BadRecords) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        bad.report(place, f"the score {text!r}, where a number from 0 to 5 was expected")
-        return None
+@register_problem("multi_nli")
+class MultiNli(_GluePairProblem):
+    """Classifies the relation of a hypothesis to a premise.
+
+    EVAL is the matched development set (genres of the training data), TEST the mismatched one.
+    Source: Williams et al. 2018, "A Broad-Coverage Challenge Corpus for Sentence Understanding
+    through Inference", NAACL.  Licence: mostly the Open American National Corpus's; the paper's
+    section 2.1 lists each genre.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {**_SPLITS_100, Split.TEST: 1}
+    sources = _splits(
+        "MNLI",
+        "50329ea1-e339-40e2-809c-10c40afff3ce",
+        "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+        parts={Split.TRAIN: "train", Split.EVAL: "dev_matched", Split.TEST: "dev_mismatched"},
+    )
+    columns = ("sentence1", "sentence2", "gold_label")
+    approx_vocab_size = 2**15
+    class_labels = ("contradiction", "entailment", "neutral")  # in tensor2tensor's order
+
+
+@register_problem("multi_nli_characters")
+class MultiNliCharacters(_OnBytes, MultiNli):
+    """The same on bytes."""
+
+
+@register_problem("sentiment_sst_binary")
+class SentimentSstBinary(_GlueSentenceProblem):
+    """Classifies phrases (in EVAL sentences) of film reviews as positive or negative.
+
+    Source: SST-2, Socher et al. 2013, "Recursive Deep Models for Semantic Compositionality Over a
+    Sentiment Treebank", EMNLP.  Licence: none stated.
+    """
+
+    sources = _splits(
+        "SST-2",
+        "aabc5f6b-e466-44a2-b9b4-cf6337f84ac8",
+        "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+    )
+    approx_vocab_size = 2**14  # tensor2tensor's
+    class_labels = ("neg", "pos")
+
+
+@register_problem("sentiment_sst_binary_characters")
+class SentimentSstBinaryCharacters(_OnBytes, SentimentSstBinary):
+    """The same on bytes."""

@@ -7,14 +7,13 @@ Licence: none stated.
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, published, sources_of
 from t2t_torch.errors import DataError
 from t2t_torch.features.picture import resize_by_area
 from t2t_torch.files import open_bytes
@@ -61,7 +60,7 @@ _HUNDRED = """
 """.split()
 
 
-class CifarProblem(Image2ClassProblem):
+class _CifarProblem(Image2ClassProblem):
     """Classifies images; as in tensor2tensor EVAL is the 10,000 test images.
 
     The raw files are the binary ones: for each image its labels, one byte each, then 1,024 bytes
@@ -85,22 +84,6 @@ class CifarProblem(Image2ClassProblem):
     augmentation: ClassVar[Sequence[str]] = ("crop:4", "flip")
     suggested_flags = "--model=resnet --hparams_set=resnet_cifar_small --train_steps=30000"
 
-    @property
-    @abstractmethod
-    def files(self) -> Mapping[Split, Sequence[RawFile]]:
-        """The raw files of each split."""
-
-    def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Returns the existing raw files."""
-        files = (file for split in self.shards for file in self.files[split])
-        return [path for file in files if (path := file.find(tmp_dir)) is not None]
-
-    def prepare(self, tmp_dir: Path) -> None:
-        """Downloads and unpacks the files."""
-        for split in self.shards:
-            for file in self.files[split]:
-                file.get(tmp_dir)
-
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the images of a split."""
         if not self.held_out:
@@ -112,7 +95,7 @@ class CifarProblem(Image2ClassProblem):
         yield from itertools.islice(self._samples(tmp_dir, Split.TRAIN), *ends)
 
     def _samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        for file in self.files[split]:
+        for file in sources_of(self, split):
             for sample in self._pictures(file.get(tmp_dir)):
                 if self.resized_to:
                     sample["inputs"] = resize_by_area(sample["inputs"], self.resized_to)
@@ -140,10 +123,10 @@ class CifarProblem(Image2ClassProblem):
 
 
 @register_problem("image_cifar10")
-class ImageCifar10(CifarProblem):
+class ImageCifar10(_CifarProblem):
     """Classifies images into ten classes."""
 
-    files: ClassVar = {
+    sources: ClassVar[Mapping[Split, Sequence[RawFile]]] = {
         Split.TRAIN: tuple(
             member(_CIFAR_10, f"cifar-10-batches-bin/data_batch_{i}.bin") for i in range(1, 6)
         ),
@@ -153,10 +136,10 @@ class ImageCifar10(CifarProblem):
 
 
 @register_problem("image_cifar100")
-class ImageCifar100(CifarProblem):
+class ImageCifar100(_CifarProblem):
     """Classifies images into 100 classes."""
 
-    files: ClassVar = {
+    sources: ClassVar[Mapping[Split, Sequence[RawFile]]] = {
         Split.TRAIN: (member(_CIFAR_100, "cifar-100-binary/train.bin"),),
         Split.EVAL: (member(_CIFAR_100, "cifar-100-binary/test.bin"),),
     }
@@ -187,7 +170,7 @@ class ImageCifar10Plain(ImageCifar10):
     augmentation: ClassVar[Sequence[str]] = ()
 
 
-class _Scaled(CifarProblem):
+class _Scaled(_CifarProblem):
     """Settings of the problems with small images."""
 
     height = 8
@@ -255,15 +238,8 @@ class ImageCifar10PlainGen(Class2ImageProblem):
     channels = 3
     class_labels: ClassVar[tuple[str, ...]] = ImageCifar10.class_labels
     suggested_flags = "--model=imagetransformer --hparams_set=imagetransformer_cifar10_base"
-    classes: ClassVar[CifarProblem] = ImageCifar10Plain()
-
-    def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Returns the existing raw files."""
-        return self.classes.raw_files(tmp_dir)
-
-    def prepare(self, tmp_dir: Path) -> None:
-        """Downloads and unpacks the files."""
-        self.classes.prepare(tmp_dir)
+    sources = ImageCifar10.sources
+    classes: ClassVar[_CifarProblem] = ImageCifar10Plain()
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the images of a split."""
@@ -277,7 +253,8 @@ class ImageCifar100PlainGen(ImageCifar10PlainGen):
     """Generates images of one of 100 classes; in tensor2tensor with the suffix `_rev`."""
 
     class_labels = ImageCifar100.class_labels
-    classes: ClassVar[CifarProblem] = ImageCifar100Plain()
+    sources = ImageCifar100.sources
+    classes: ClassVar[_CifarProblem] = ImageCifar100Plain()
 
 
 @register_problem("image_cifar20_plain_gen")
@@ -285,4 +262,5 @@ class ImageCifar20PlainGen(ImageCifar10PlainGen):
     """Generates images of one of 20 superclasses; in tensor2tensor with the suffix `_rev`."""
 
     class_labels = ImageCifar20.class_labels
-    classes: ClassVar[CifarProblem] = ImageCifar20Plain()
+    sources = ImageCifar20.sources
+    classes: ClassVar[_CifarProblem] = ImageCifar20Plain()

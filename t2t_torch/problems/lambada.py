@@ -7,11 +7,11 @@ Comprehension", EACL.  Licence: CC BY 4.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, matching, member, published
+from t2t_torch.data.raw_file import RawFile, matching, member, published, sources_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
@@ -28,6 +28,7 @@ _ARCHIVE = published(
 )
 _NOVELS = member(_ARCHIVE, "train-novels.tar")
 _WORDS = member(_ARCHIVE, "lambada-vocab-2.txt")
+_TRAIN = {Split.TRAIN: (_NOVELS, _WORDS)}
 _PASSAGES = {
     Split.EVAL: member(_ARCHIVE, "lambada_development_plain_text.txt"),
     Split.TEST: member(_ARCHIVE, "lambada_test_plain_text.txt"),
@@ -41,13 +42,11 @@ class _LambadaProblem(RawVocabularyProblem):
 
     The vocabulary is the first 60,000 words of `lambada-vocab-2.txt`.
 
-    Attributes:
-      passages: the file of each split but TRAIN.
+    `sources` are the novels and the words of TRAIN, and the passages of the other splits.
     """
 
-    passages: ClassVar[Mapping[Split, RawFile]] = _PASSAGES
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
-    sources = (_NOVELS, _WORDS, *_PASSAGES.values())
+    sources: ClassVar[Mapping[Split, RawFile | Sequence[RawFile]]] = {**_TRAIN, **_PASSAGES}
     approx_vocab_size = _MOST_WORDS
 
     def vocabulary_words(self, tmp_dir: Path) -> Iterator[str]:
@@ -61,7 +60,7 @@ class _LambadaProblem(RawVocabularyProblem):
         if split is Split.TRAIN:
             paths = matching(_NOVELS, tmp_dir, "*/*.txt")
         else:
-            paths = [self.passages[split].get(tmp_dir)]
+            paths = [file.get(tmp_dir) for file in sources_of(self, split)]
         for path in paths:
             for record in open_records(path, format="lines", bad=self.bad_records):
                 if words := record.values["text"].split():
@@ -84,9 +83,8 @@ class LambadaLm(_LambadaProblem, Text2SelfProblem):
 class LambadaLmControl(LambadaLm):
     """The same, evaluated on the control passages, whose last words are easier to predict."""
 
-    passages: ClassVar[Mapping[Split, RawFile]] = _CONTROL
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
-    sources = (_NOVELS, _WORDS, *_CONTROL.values())
+    sources: ClassVar[Mapping[Split, RawFile | Sequence[RawFile]]] = {**_TRAIN, **_CONTROL}
 
 
 @register_problem("lambada_rc")
@@ -115,6 +113,5 @@ class LambadaRc(_LambadaProblem, Text2ClassProblem):
 class LambadaRcControl(LambadaRc):
     """The same, evaluated on the control passages."""
 
-    passages: ClassVar[Mapping[Split, RawFile]] = _CONTROL
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
-    sources = (_NOVELS, _WORDS, *_CONTROL.values())
+    sources: ClassVar[Mapping[Split, RawFile | Sequence[RawFile]]] = {**_TRAIN, **_CONTROL}

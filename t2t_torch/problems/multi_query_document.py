@@ -2,7 +2,7 @@
 
 The three problems of figure 4 of Aly et al. 2018, "PyText: A Seamless Path from NLP research to
 Production", arXiv:1812.08729, on public data: WikiQA's questions and sentences, ATIS intents and
-AG News topics.  Sources and licences: see `problems/answer_wikiqa`, `problems/intent_slot_atis`
+AG News topics.  Sources and licences: see `problems/answer_wikiqa`, `problems/intent_slot`
 and `problems/topic_ag_news`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from t2t_torch.problem_types.multi import MultiProblem
-from t2t_torch.problems.intent_slot_atis import IntentAtis
+from t2t_torch.problems.intent_slot import IntentAtis
 from t2t_torch.problems.topic_ag_news import TopicAgNews
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType

@@ -44,7 +44,7 @@ class QuestionTrecFine(Text2ClassProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
-    sources = tuple(_FILES.values())
+    sources = _FILES
     approx_vocab_size = 2**13
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
 

@@ -6,20 +6,20 @@ Semantic Models", LREC; SemEval-2014 task 1.  Licence: CC BY-NC-SA 3.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.features import ClassLabel, Features, Real
 from t2t_torch.mode import Split
+from t2t_torch.problem import records_of
 from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem,
     TextPair2RealProblem,
     TextPairProblem,
 )
-from t2t_torch.readers.formats import open_records
-from t2t_torch.readers.text_file import BadRecords, Record
+from t2t_torch.readers.text_file import Record
 from t2t_torch.registry import register_problem
 from t2t_torch.text.encoder import ClassLabelEncoder, WordCutter
 from t2t_torch.text_problem import VocabType
@@ -48,54 +48,66 @@ _MEAN = 3.5  # mean of the training scores
 _JUDGMENTS = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
 
 
+def _judgment(record: Record) -> str:
+    """Returns the judgment of a pair; ValueError if it is none."""
+    judgment = str(record.values["entailment_judgment"])
+    if judgment not in _JUDGMENTS:
+        raise ValueError(f"the judgment {judgment!r}, none of {', '.join(_JUDGMENTS)}")
+    return judgment
+
+
+def _score(record: Record) -> float:
+    return float(record.values["relatedness_score"])
+
+
+class _SickProblem(TextPairProblem):
+    """Base class: the pairs, and the fields of their targets."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
+    sources = _FILES
+    fields: ClassVar[Mapping[str, Callable[[Record], str | float]]]
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the pairs."""
+        for record in records_of(self, tmp_dir, split, "tsv"):
+            pair = {"first": record.values["sentence_A"], "second": record.values["sentence_B"]}
+            try:
+                yield {**pair, **{name: read(record) for name, read in self.fields.items()}}
+            except ValueError as error:
+                self.bad_records.report(record.place, str(error))
+
+
 @register_problem("entailment_sick")
-class EntailmentSick(TextPair2ClassProblem):
+class EntailmentSick(_SickProblem, TextPair2ClassProblem):
     """Classifies whether the second sentence follows from the first.
 
     The raw files are `SICK_{train,trial,test_annotated}.txt`.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
-    sources = tuple(_FILES.values())
+    fields: ClassVar = {"targets": _judgment}
     approx_vocab_size = 2**11
     class_labels = _JUDGMENTS
 
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the pairs."""
-        for record in _records(tmp_dir, split, self.bad_records):
-            judgment = _judgment(record, self.bad_records)
-            if judgment is not None:
-                yield {**_pair(record), "targets": judgment}
-
 
 @register_problem("relatedness_sick")
-class RelatednessSick(TextPair2RealProblem):
+class RelatednessSick(_SickProblem, TextPair2RealProblem):
     """Predicts the relatedness of two sentences, from 1 to 5: the mean of ten human ratings.
 
     The raw files are the same.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
-    sources = tuple(_FILES.values())
+    fields: ClassVar = {"targets": _score}
     use_vocab_from_other_problem = "entailment_sick"
-
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the pairs."""
-        for record in _records(tmp_dir, split, self.bad_records):
-            score = _score(record, self.bad_records)
-            if score is not None:
-                yield {**_pair(record), "targets": score}
 
 
 @register_problem("sick_words")
-class SickWords(TextPairProblem):
+class SickWords(_SickProblem):
     """Predicts entailment and relatedness of two sentences of lower-case words.
 
     The raw files are the same; the targets are "entailment" and "relatedness".
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
-    sources = tuple(_FILES.values())
+    fields: ClassVar = {"entailment": _judgment, "relatedness": _score}
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**12
     class_labels = _JUDGMENTS
@@ -108,42 +120,10 @@ class SickWords(TextPairProblem):
         "--model=pair_classifier --hparams_set=pair_classifier_sick --train_steps=1000"
     )
 
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the pairs."""
-        for record in _records(tmp_dir, split, self.bad_records):
-            judgment = _judgment(record, self.bad_records)
-            score = _score(record, self.bad_records)
-            if judgment is not None and score is not None:
-                yield {**_pair(record), "entailment": judgment, "relatedness": score}
-
     def stored_features(self, directory: Path) -> Features:
         """Returns the texts, the label and the number."""
         targets = {
             "entailment": ClassLabel(ClassLabelEncoder(self.class_labels)),
             "relatedness": Real(mean=(_MEAN,), std=(1.0,)),
         }
-        return Features(self.pair(directory), targets, notes=self.weights())
-
-
-def _records(tmp_dir: Path, split: Split, bad: BadRecords) -> Iterator[Record]:
-    return open_records(_FILES[split].get(tmp_dir), format="tsv", bad=bad)
-
-
-def _pair(record: Record) -> dict[str, str]:
-    return {"first": record.values["sentence_A"], "second": record.values["sentence_B"]}
-
-
-def _judgment(record: Record, bad: BadRecords) -> str | None:
-    judgment = str(record.values["entailment_judgment"])
-    if judgment in _JUDGMENTS:
-        return judgment
-    bad.report(record.place, f"the judgment {judgment!r}, none of {', '.join(_JUDGMENTS)}")
-    return None
-
-
-def _score(record: Record, bad: BadRecords) -> float | None:
-    try:
-        return float(record.values["relatedness_score"])
-    except ValueError as error:
-        bad.report(record.place, str(error))
-        return None
+        return Features(self.text_inputs(directory), targets, notes=self.weights())

@@ -1,22 +1,23 @@
 """SQuAD: 108,000 questions about Wikipedia paragraphs; version 2.0 adds 54,000 without answers.
 
 Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", and
-2018, "Know What You Don't Know".  Licence: CC BY-SA 4.0.
+2018, "Know What You Don't Know".  XQuAD, 1,190 of them in ten languages: Artetxe et al. 2020, "On
+the Cross-lingual Transferability of Monolingual Representations", ACL;
+github.com/google-deepmind/xquad.  Licence of all: CC BY-SA 4.0.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import RawFile, published
 from t2t_torch.mode import Split
+from t2t_torch.problem import records_of
 from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
 from t2t_torch.problem_types.words import SpanQAProblem
-from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
 _MIRRORS = (
@@ -31,60 +32,41 @@ _SHA256 = {
     "train-v2.0.json": "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
     "dev-v2.0.json": "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
 }
-_FILES = {
-    name: RawFile(name, ("squad", ""), [mirror + name for mirror in _MIRRORS], sha256)
-    for name, sha256 in _SHA256.items()
-}
 
 
-class SquadProblem(SpanQAProblem):
-    """Questions of any file in SQuAD format, with or without answers."""
+def _files(version: str) -> dict[Split, RawFile]:
+    """Returns the files of a version."""
+    names = {Split.TRAIN: f"train-{version}.json", Split.EVAL: f"dev-{version}.json"}
+    return {
+        split: RawFile(name, ("squad", ""), [mirror + name for mirror in _MIRRORS], _SHA256[name])
+        for split, name in names.items()
+    }
 
-    def questions(
-        self, path: Path, wanted: Callable[[int], bool] = lambda article: True
-    ) -> Iterator[dict[str, Any]]:
-        """Yields a sample for each question of a file.
 
-        Args:
-          path: the file.
-          wanted: selects articles by their number, from 0.
-
-        Raises:
-          DataError: the file is not in SQuAD format.
-        """
-        records = open_records(path, format="squad", bad=self.bad_records)
-        articles = itertools.groupby(records, key=lambda record: record.values["title"])
-        for number, (_, article) in enumerate(articles):
-            if wanted(number):
-                for record in article:
-                    names = ("question", "context", "answers")
-                    yield {name: record.values[name] for name in names}
-
-    @abstractmethod
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the `questions` of the split's file, or a subset of them."""
+_QUESTION = ("question", "context", "answers")
 
 
 @register_problem("squad")
-class Squad(SquadProblem):
+class Squad(SpanQAProblem):
     """Questions of version 1.1, all with answers; EVAL is its development set.
 
     tensor2tensor's `squad` generates the answer text, as `squad_context2text` does.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
-    sources = (_FILES["train-v1.1.json"], _FILES["dev-v1.1.json"])
+    sources = _files("v1.1")
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the questions of a split."""
-        yield from self.questions(_file(self.sources, split).get(tmp_dir))
+        for record in records_of(self, tmp_dir, split, "squad"):
+            yield {name: record.values[name] for name in _QUESTION}
 
 
 @register_problem("squad_v2")
 class SquadV2(Squad):
     """Questions of version 2.0, a third without answers; EVAL is its development set."""
 
-    sources = (_FILES["train-v2.0.json"], _FILES["dev-v2.0.json"])
+    sources = _files("v2.0")
 
 
 @register_problem("squad_context2text")
@@ -98,14 +80,36 @@ class SquadContext2Text(QuestionContext2TextProblem):
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the questions of a split."""
-        path = _file(self.sources, split).get(tmp_dir)
-        for record in open_records(path, format="squad", bad=self.bad_records):
-            question, context, answers = (
-                record.values[name] for name in ("question", "context", "answers")
-            )
+        for record in records_of(self, tmp_dir, split, "squad"):
+            question, context, answers = (record.values[name] for name in _QUESTION)
             yield {"inputs": question, "context": context, "targets": answers[0]["text"]}
 
 
-def _file(sources: tuple[RawFile, ...], split: Split) -> RawFile:
-    train, development = sources
-    return train if split is Split.TRAIN else development
+_XQUAD = published(
+    "xquad",
+    "https://raw.githubusercontent.com/google-deepmind/xquad/master/xquad.en.json",
+    "https://github.com/google-deepmind/xquad/raw/master/xquad.en.json",
+    sha256="e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+)
+_EVERY = 8  # one in this many of the 48 articles is EVAL
+
+
+@register_problem("xquad_en")
+class XquadEn(Squad):
+    """The English questions: too few to train a useful reader, enough to check that a model learns.
+
+    The raw file is `xquad.en.json`.  There are no splits: every eighth article is EVAL.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    sources = dict.fromkeys((Split.TRAIN, Split.EVAL), _XQUAD)
+    approx_vocab_size = 2**13
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the questions of a split."""
+        records = records_of(self, tmp_dir, split, "squad")
+        articles = itertools.groupby(records, key=lambda record: record.values["title"])
+        for number, (_, article) in enumerate(articles):
+            if (number % _EVERY == _EVERY - 1) is (split is Split.EVAL):
+                for record in article:
+                    yield {name: record.values[name] for name in _QUESTION}

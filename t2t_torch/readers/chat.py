@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
-from t2t_torch.readers.jsonl import array_in
-from t2t_torch.readers.spans import raw_rows
+from t2t_torch.readers.head import Head, Match
+from t2t_torch.readers.jsonl import raw_rows, rows_in
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.registry import register_reader
 
@@ -21,12 +20,8 @@ Turn = tuple[str, str]
 
 
 def _match_chat(head: Head) -> Match | None:
-    rows, options = head.json_lines, {}
-    if len(rows) < 2 and head.json is not None:
-        records, rows = array_in(head.json, lambda row: bool(_turns(row)))
-        options = {"records": records} if records else {}
-    some = rows[:MAX_HEAD_LINES]
-    if not some or sum(bool(_turns(row)) for row in some) < SURE * len(some):
+    rows, options = rows_in(head, lambda row: bool(_turns(row)))
+    if not rows:
         return None
     doubt = (
         "the file holds conversations: each answer of the assistant is a text to generate from the "

@@ -19,9 +19,9 @@ from t2t_torch.readers.text_file import (
     Record,
     TextFile,
     aligned,
+    blocks_of,
     column_of_piece,
     split_at_blanks,
-    without_end,
 )
 from t2t_torch.registry import register_reader
 from t2t_torch.text.tags import SCHEME_TAG
@@ -31,8 +31,8 @@ DOCUMENT_START = "-DOCSTART-"
 
 _SEPARATOR = "-"
 
-Row = tuple[int, list[str]]
-"""A line number and the line's columns."""
+Line = tuple[int, str]
+"""A line number and the line."""
 
 
 _COMMENT = re.compile(r"#[ \t]")
@@ -43,9 +43,9 @@ def _match_conll(head: Head) -> Match | None:
     """Recognizes words with tags, one on each line, between blank lines."""
     least = Match(0.3) if head.has_ending(".conll", ".bio", ".iob") else None
     options: dict[str, Any] = {}
-    blocks = [list(block) for block in head.blocks]
+    blocks = [[line for _, line in block] for block in blocks_of(enumerate(head.lines))]
     starts = any(line.startswith(DOCUMENT_START) for line in head.full_lines)
-    if starts or sum(len(b) == 1 and b[0].split()[0] == _SEPARATOR for b in blocks) > 1:
+    if starts or sum(len(b) == 1 and b[0].split()[:1] == [_SEPARATOR] for b in blocks) > 1:
         options["skip_docstart"] = True  # of CoNLL-2003, of CoNLL-2002
         marks = (DOCUMENT_START, f"{_SEPARATOR} ")
         blocks = [[line for line in block if not line.startswith(marks)] for block in blocks]
@@ -125,55 +125,45 @@ def read_conll(
         raise UsageError(f"{delimiter!r} cannot delimit columns; one character can.")
     if len(set(columns)) != len(columns) or "" in columns:
         raise UsageError(f"The columns {', '.join(columns)} need a name each, none of them twice.")
-    lines = TextFile(path, bad, encoding)
-    blocks = _blocks(lines, delimiter, skip_docstart=skip_docstart, comments=comments)
-    return _sentences(lines.path, blocks, bad, tuple(columns), delimiter)
+    sentences = blocks_of(TextFile(path, bad, encoding))
+    if skip_docstart:
+        sentences = map(_without_marks, sentences)
+    if comments:
+        sentences = (
+            list(itertools.dropwhile(lambda one: _COMMENT.match(one[1]), block))
+            for block in sentences
+        )
+    return _sentences(path, filter(None, sentences), bad, tuple(columns), delimiter)
+
+
+def _without_marks(block: list[Line]) -> list[Line]:
+    """Returns the lines of a sentence without those that separate documents."""
+    kept = [one for one in block if not one[1].startswith(DOCUMENT_START)]
+    is_mark = len(kept) == 1 and split_at_blanks(kept[0][1])[0] == _SEPARATOR
+    return [] if is_mark else kept
 
 
 def _sentences(
-    path: Path, blocks: Iterator[list[Row]], bad: BadRecords, names: tuple[str, ...], delimiter: str
+    path: Path,
+    sentences: Iterator[list[Line]],
+    bad: BadRecords,
+    names: tuple[str, ...],
+    delimiter: str,
 ) -> Iterator[Record]:
-    for rows in blocks:
+    for block in sentences:
+        rows = [(number, _fields(line, delimiter)) for number, line in block]
         names = names or tuple(map(str, range(len(rows[0][1]))))
         width = len(names)
         uneven = next((row for row in rows if len(row[1]) != width), None)
         if uneven is None:
-            number = rows[0][0]
             columns = map(list, zip(*(fields for _, fields in rows), strict=True))
-            yield Record(Place(path, number), dict(zip(names, columns, strict=True)))
+            yield Record(Place(path, rows[0][0]), dict(zip(names, columns, strict=True)))
             continue
         number, fields = uneven
         why = f"{len(fields)} columns, where {width} were expected ({', '.join(names)})"
         between = delimiter or " "
         column = len(between.join(fields[:width])) + 1 + len(between) * (len(fields) > width)
         bad.report(Place(path, number, column), why)
-
-
-def _blocks(
-    lines: TextFile, delimiter: str, *, skip_docstart: bool, comments: bool
-) -> Iterator[list[Row]]:
-    """Yields the lines between blank ones; blocks with an undecodable line are skipped."""
-    rows: list[Row] = []
-    spoilt = False
-
-    def is_sentence() -> bool:
-        is_mark = skip_docstart and len(rows) == 1 and rows[0][1][0] == _SEPARATOR
-        return bool(rows) and not spoilt and not is_mark
-
-    for number, line in lines:
-        if line is None:
-            spoilt = True
-        elif line.strip(" \t\r\n"):
-            is_comment = comments and not rows and bool(_COMMENT.match(line))
-            if not is_comment and not (skip_docstart and line.startswith(DOCUMENT_START)):
-                text = without_end(line)
-                rows.append((number, _fields(text, delimiter)))
-        else:
-            if is_sentence():
-                yield rows
-            rows, spoilt = [], False
-    if is_sentence():
-        yield rows
 
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -219,34 +209,28 @@ def read_conllu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[
     Raises:
       DataError: the file cannot be read.
     """
-    words: list[list[str]] = []
-    start, spoilt = 0, False
-    for number, line in TextFile(path, bad, encoding):
-        if line is None:
-            spoilt = True
-        elif not line.strip(" \t\r\n"):
-            if words and not spoilt:
-                yield _record(path, start, words)
-            words, spoilt = [], False
-        elif not line.startswith("#") and not spoilt:
-            fields = without_end(line).split("\t")
+    for block in blocks_of(TextFile(path, bad, encoding)):
+        words: dict[int, list[str]] = {}  # by number of the line
+        for number, line in block:
+            fields = line.split("\t")
+            if line.startswith("#"):
+                continue
             if fault := _fault(fields, len(words) + 1):
-                column, why = fault
-                spoilt = True
-                bad.report(Place(path, number, column), why)
-            elif fields[0].isdecimal():
-                start = start if words else number
-                words.append(fields)
-    if words and not spoilt:
-        yield _record(path, start, words)
+                bad.report(Place(path, number, fault[0]), fault[1])
+                break
+            if fields[0].isdecimal():
+                words[number] = fields
+        else:
+            if words:
+                yield _record(path, words)
 
 
-def _record(path: Path, start: int, words: list[list[str]]) -> Record:
-    columns = map(list, zip(*words, strict=True))
+def _record(path: Path, words: Mapping[int, list[str]]) -> Record:
+    columns = map(list, zip(*words.values(), strict=True))
     values = dict(zip(COLUMNS, columns, strict=True))
     for name in ("form", "lemma"):
         values[name] = [word.replace(" ", NO_BREAK_SPACE) for word in values[name]]
-    return Record(Place(path, start), values)
+    return Record(Place(path, min(words)), values)
 
 
 def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:
@@ -311,14 +295,14 @@ def read_bio(
     if files:
         paths = {role: folder / name for role, name in files.items()}
     else:
-        paths = {role: _found(folder, name) for role, name in FILES.items()}
+        paths = {role: file_of(folder, name) or folder / name for role, name in FILES.items()}
     roles = [role for role in FILES if role in paths]
     return _rows({role: paths[role] for role in roles}, bad, encoding)
 
 
-def _found(folder: Path, name: str) -> Path:
-    packed = folder / f"{name}.gz"
-    return packed if packed.exists() and not (folder / name).exists() else folder / name
+def file_of(folder: Path, name: str) -> Path | None:
+    """Returns the file of a name in a folder, or the one with ".gz" behind it; None for none."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
 def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator[Record]:

@@ -239,34 +239,33 @@ def _match_refused(head: Head) -> list[Match]:
     if _HTML.match(text):
         why = "is a page of HTML, which is markup. Extract its text, or save its table as CSV."
         found.append(Match(0.98, refusal=f"{head.path} {why}"))
-    elif (root := _ROOT.match(text)) and (text.lstrip()[:5] == "<?xml" or _is_markup(head)):
+    elif (root := _ROOT.match(text)) and (
+        text.lstrip()[:5] == "<?xml" or _count(_TAGGED_LINE.match, head) * 2 > len(head.full_lines)
+    ):
         why = f"is markup (XML or SGML, with the root element <{root[1]}>), which no reader of "
         why += "this name reads. Extract its texts to CSV, JSON or plain text."
         found.append(Match(0.97, refusal=f"{head.path} {why}"))
     if _is_yaml(head):
         why = "is YAML, which no reader of its kind reads. Write its rows as JSON or CSV."
         found.append(Match(0.85, refusal=f"{head.path} {why}"))
-    code = sum(bool(_CODE_LINE.match(line)) for line in head.full_lines)
-    if code > 3 and head.has_ending(".py", ".sql", ".c", ".h", ".cpp"):
+    if _count(_CODE_LINE.match, head) > 3 and head.has_ending(".py", ".sql", ".c", ".h", ".cpp"):
         why = "is source code. Give a file of data; a table of a database can be exported as CSV."
         found.append(Match(0.85, refusal=f"{head.path} {why}"))
     return found
 
 
-def _is_markup(head: Head) -> bool:
-    """Returns whether most lines hold tags."""
-    lines = head.full_lines
-    return sum(bool(_TAGGED_LINE.match(line)) for line in lines) * 2 > len(lines)
+def _count(fits: Callable[[str], Any], head: Head) -> int:
+    """Returns the number of lines that fit."""
+    return sum(bool(fits(line)) for line in head.full_lines)
 
 
 def _is_yaml(head: Head) -> bool:
     """Returns whether all lines may be YAML's, with keys, and lists or blocks below them."""
     lines = head.full_lines
-    if not lines or not (
-        head.has_ending(".yml", ".yaml") or lines[0].startswith(("---", "version"))
-    ):
+    is_named = head.has_ending(".yml", ".yaml")
+    if not lines or not (is_named or lines[0].startswith(("---", "version"))):
         return False
-    keys = sum(bool(_YAML_KEY.fullmatch(line)) for line in lines)
+    keys = _count(_YAML_KEY.fullmatch, head)
     nested = sum(line.startswith((" ", "- ")) for line in lines)
-    good = sum(bool(_YAML_LINE.fullmatch(line)) for line in lines)
+    good = _count(_YAML_LINE.fullmatch, head)
     return bool(keys) and nested * 2 > len(lines) and good >= SURE * len(lines)

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, require
 from t2t_torch.files import read_bytes
 from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
 
 _MOST = 1 << 30  # unpacked bytes
-_DEEPEST = 8  # levels of MessagePack; DocBin has 3
 _ORTH, _POS, _TAG, _ENT_IOB, _ENT_TYPE = 65, 74, 75, 77, 78  # ids of attributes
-_INSIDE, _BEGIN = 1, 3  # values of ENT_IOB
-_CHOSEN = 0.5  # minimum score of a category
+_MARKS = {1: "I", 3: "B"}  # of the values of ENT_IOB inside an entity
+CHOSEN = 0.5
+"""Least score of a category that a document has."""
 
 _SYMBOLS = {
     64: (
@@ -64,14 +64,15 @@ def read_docbin(path: Path, bad: BadRecords) -> Iterator[Record]:
       bad: policy for documents without words.
 
     Raises:
-      DataError: the file cannot be read, or is no DocBin.
+      DataError: msgpack is not installed, or the file cannot be read, or is no DocBin.
     """
+    msgpack = require("msgpack", "spacy", f"{path} is read with msgpack", DataError)
     try:
         unpack = zlib.decompressobj()
         content = unpack.decompress(read_bytes(path), _MOST)
         if unpack.unconsumed_tail or not unpack.eof:
             raise ValueError(f"it ends early, or has more than {_MOST:,} bytes")
-        yield from _documents(path, _Unpacked(content).value(), bad)
+        yield from _documents(path, msgpack.unpackb(content), bad)
     except (zlib.error, ValueError, KeyError, TypeError, IndexError, struct.error) as error:
         raise DataError(
             f"{path} is no DocBin of spaCy that can be read: {error}. Convert it with spaCy: save "
@@ -93,7 +94,7 @@ def _documents(path: Path, held: Mapping[str, Any], bad: BadRecords) -> Iterator
     for first, symbols in _SYMBOLS.items():
         names |= dict(enumerate(symbols.split(), first))
     tagging = next((one for one in (_TAG, _POS) if columns.get(one, np.zeros(1)).any()), None)
-    has_entities = bool(np.isin(columns.get(_ENT_IOB, ()), (_INSIDE, _BEGIN)).any())
+    has_entities = bool(np.isin(columns.get(_ENT_IOB, ()), list(_MARKS)).any())
     scores = held.get("cats") or [{}] * len(lengths)
     ends = np.cumsum(lengths)
     for number, (end, length) in enumerate(zip(ends, lengths, strict=True)):
@@ -108,21 +109,18 @@ def _documents(path: Path, held: Mapping[str, Any], bad: BadRecords) -> Iterator
         text = "".join(map("".join, zip(words, blanks, strict=True))).strip()
         values: dict[str, Any] = {"text": text, "words": [words[one] for one in kept]}
         if has_entities:
-            kinds = (names[int(one)] for one in columns[_ENT_TYPE][part])
-            tags = list(map(_tag, columns[_ENT_IOB][part], kinds))
+            kinds = ("_".join(names[int(one)].split()) for one in columns[_ENT_TYPE][part])
+            tags = [
+                f"{_MARKS[int(mark)]}-{kind}" if mark in _MARKS else "O"
+                for mark, kind in zip(columns[_ENT_IOB][part], kinds, strict=True)
+            ]
             values["tags"] = [tags[one] for one in kept]
         if tagging is not None:
             values["pos"] = [names[int(columns[tagging][part][one])] for one in kept]
         if any(scores):
-            values["labels"] = [name for name, one in scores[number].items() if one >= _CHOSEN]
+            values["labels"] = [name for name, one in scores[number].items() if one >= CHOSEN]
             values["label"] = values["labels"][0] if len(values["labels"]) == 1 else None
         yield Record(place, values)
-
-
-def _tag(mark: int, kind: str) -> str:
-    if mark not in (_INSIDE, _BEGIN):
-        return "O"
-    return f"{'B' if mark == _BEGIN else 'I'}-{'_'.join(kind.split())}"
 
 
 _FACTOR, _SHIFT, _64_BITS = 0xC6A4A7935BD1E995, 47, (1 << 64) - 1
@@ -143,60 +141,3 @@ def _hash(text: str) -> int:
         made = (made ^ int.from_bytes(rest, "little")) * _FACTOR & _64_BITS
     made = (made ^ (made >> _SHIFT)) * _FACTOR & _64_BITS
     return made ^ (made >> _SHIFT)
-
-
-_NUMBERS = dict(zip(range(0xCA, 0xD4), (">f", ">d", *map(">{}".format, "BHIQbhiq")), strict=True))
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_SIZES = {
-    0xC4: ("bytes", ">B"), 0xC5: ("bytes", ">H"), 0xC6: ("bytes", ">I"),
-    0xD9: ("text", ">B"), 0xDA: ("text", ">H"), 0xDB: ("text", ">I"),
-    0xDC: ("list", ">H"), 0xDD: ("list", ">I"), 0xDE: ("map", ">H"), 0xDF: ("map", ">I"),
-}  # fmt: skip
-
-
-class _Unpacked:
-    """A value in MessagePack, github.com/msgpack/msgpack/blob/master/spec.md.
-
-    Errors are ValueError, struct.error and IndexError.
-    """
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = memoryview(raw)
-        self._at = 0
-
-    def value(self, depth: int = 0) -> Any:
-        """Returns the next value."""
-        kind = self._number(">B")
-        if kind in _CONSTANTS:
-            return _CONSTANTS[kind]
-        if kind < 0x80 or kind >= 0xE0:
-            return kind if kind < 0x80 else kind - 0x100
-        if kind in _NUMBERS:
-            return self._number(_NUMBERS[kind])
-        if kind in _SIZES:
-            group, form = _SIZES[kind]
-            size = self._number(form)
-        elif kind < 0xC0:  # its size is in its lowest bits
-            size = kind & (0x1F if kind >= 0xA0 else 0x0F)
-            group = "map" if kind < 0x90 else "list" if kind < 0xA0 else "text"
-        else:
-            raise ValueError(f"a value of MessagePack's type 0x{kind:x}")
-        if group in ("bytes", "text"):
-            return self._bytes(size) if group == "bytes" else self._bytes(size).decode()
-        if depth == _DEEPEST or size > len(self._raw):
-            raise ValueError("nested too deeply, or damaged")
-        if group == "list":
-            return [self.value(depth + 1) for _ in range(size)]
-        return {self.value(depth + 1): self.value(depth + 1) for _ in range(size)}
-
-    def _number(self, form: str) -> Any:
-        (number,) = struct.unpack_from(form, self._raw, self._at)
-        self._at += struct.calcsize(form)
-        return number
-
-    def _bytes(self, size: int) -> bytes:
-        held = bytes(self._raw[self._at : self._at + size])
-        if len(held) < size:
-            raise ValueError("it ends early")
-        self._at += size
-        return held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from t2t_torch import registry
 from t2t_torch.errors import DataError, RegistryError, UsageError
 from t2t_torch.files import open_regular, without_packing
-from t2t_torch.readers.conll import FILES
+from t2t_torch.readers.conll import FILES, file_of
 from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.tables import MARKS
 from t2t_torch.readers.text_file import BadRecords, Record
@@ -24,21 +24,13 @@ class Format:
     Attributes:
       read: the registered reader: a function of a path, `BadRecords` and options as keyword
         arguments; yields the records of a file, whose content its docstring describes.
+      endings: file extensions.
+      matches: recognizes a file by its head; None: its extension alone does.
     """
 
     read: Callable[..., Iterator[Record]]
-
-    @property
-    def endings(self) -> tuple[str, ...]:
-        """File extensions."""
-        endings: tuple[str, ...] = getattr(self.read, "endings", ())
-        return endings
-
-    @property
-    def matches(self) -> Callable[[Head], Match | None] | None:
-        """The function that recognizes a file by its head; None: its extension alone does."""
-        matches: Callable[[Head], Match | None] | None = getattr(self.read, "matches", None)
-        return matches
+    endings: tuple[str, ...] = ()
+    matches: Callable[[Head], Match | None] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -53,7 +45,8 @@ class _Formats(Mapping[str, Format]):
     def __getitem__(self, name: str) -> Format:
         if name not in registry.list_names("reader"):
             raise KeyError(name)
-        return Format(registry.reader(name))
+        read: Any = registry.reader(name)
+        return Format(read, getattr(read, "endings", ()), getattr(read, "matches", None))
 
     def __iter__(self) -> Iterator[str]:
         return iter(registry.list_names("reader"))
@@ -73,8 +66,8 @@ def _endings() -> dict[str, str]:
       RegistryError: two readers declare the same ending.
     """
     formats: dict[str, str] = {}
-    for name in FORMATS:
-        for ending in Format(registry.reader(name)).endings:
+    for name, of in FORMATS.items():
+        for ending in of.endings:
             other = formats.setdefault(ending.lower(), name)
             if other != name:
                 raise RegistryError(
@@ -95,8 +88,7 @@ def format_of(path: Path) -> str:
     if path.is_dir():
         if any((path / mark).exists() for mark in MARKS):
             return "huggingface"
-        words = path / FILES["words"]
-        if words.exists() or words.with_name(f"{words.name}.gz").exists():
+        if file_of(path, FILES["words"]):
             return "bio"
         raise DataError(
             f"{path} is a folder with neither {FILES['words']} (format bio) nor {MARKS[0]} (format "
@@ -111,6 +103,14 @@ def format_of(path: Path) -> str:
         f"{path}: unknown file extension; known are {'; '.join(known)}, each also with .gz. "
         f"Name the format, one of {', '.join(FORMATS)}."
     )
+
+
+def usual_format_of(path: Path) -> str:
+    """Returns `format_of` a path, "" if it is not known."""
+    try:
+        return format_of(path)
+    except DataError:
+        return ""
 
 
 def open_records(
@@ -165,20 +165,16 @@ def header_of(path: Path, format: str, options: Mapping[str, Any]) -> Sequence[s
 
 def _check(what: str, value: Any, default: Any) -> None:
     """Refuses a value that is not of the type of the default."""
+    parts: Iterable[Any] = ()
     if isinstance(default, Mapping):
-        right, type_name = isinstance(value, Mapping) and _strings(value.values()), "an object"
-        right = right and _strings(value)
+        right, expected = isinstance(value, Mapping), "an object of strings"
+        parts = (*value, *value.values()) if right else ()
     elif isinstance(default, tuple):
-        right, type_name = isinstance(value, Sequence) and _strings(value), "a list"
-        right = right and not isinstance(value, str)
+        right = isinstance(value, Sequence) and not isinstance(value, str)
+        parts, expected = value if right else (), "a list of strings"
     elif isinstance(default, bool):
-        right, type_name = isinstance(value, bool), "true or false"
+        right, expected = isinstance(value, bool), "true or false"
     else:
-        right, type_name = isinstance(value, str), "a string"
-    if not right:
-        of_strings = " of strings" if type_name in ("an object", "a list") else ""
-        raise UsageError(f"{what} is {type_name}{of_strings}; it was given {value!r}.")
-
-
-def _strings(values: Any) -> bool:
-    return all(isinstance(value, str) for value in values)
+        right, expected = isinstance(value, str), "a string"
+    if not right or not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"{what} is {expected}; it was given {value!r}.")

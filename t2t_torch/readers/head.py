@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import codecs
 import functools
-import itertools
 import json
 import re
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,12 +132,6 @@ class Head:
         """The lines that are not blank."""
         return [line for line in self.lines if line.strip()]
 
-    @functools.cached_property
-    def blocks(self) -> Sequence[Sequence[str]]:
-        """The runs of lines between blank ones, as sentences of tagged words have them."""
-        groups = itertools.groupby(self.lines, key=lambda line: bool(line.strip()))
-        return [list(lines) for is_full, lines in groups if is_full]
-
     @property
     def text(self) -> str:
         """The lines as one text."""
@@ -148,14 +140,6 @@ class Head:
     def has_ending(self, *endings: str) -> bool:
         """Returns whether the file name ends so, in any case, apart from its compression."""
         return without_packing(self.path.name).lower().endswith(endings)
-
-    def agreement(self, delimiter: str) -> float:
-        """Returns the fraction of full lines with the most common number of a delimiter; 0 if that
-        number is 0.
-        """
-        counts = Counter(line.count(delimiter) for line in self.full_lines)
-        usual, times = max(counts.items(), key=lambda one: one[1], default=(0, 0))
-        return times / counts.total() if usual else 0.0
 
     @functools.cached_property
     def json_lines(self) -> Sequence[Any]:
@@ -244,3 +228,9 @@ def _is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def starts_with(pattern: bytes) -> Callable[[Head], Match | None]:
+    """Returns a reader's `matches` of files whose first bytes match a regular expression."""
+    magic = re.compile(pattern, re.DOTALL)
+    return lambda head: Match(1.0) if magic.match(head.start) else None

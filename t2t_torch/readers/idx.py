@@ -5,7 +5,6 @@ The idx format is MNIST's, yann.lecun.com/exdb/mnist.
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import re
@@ -19,7 +18,7 @@ from typing import Any
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features.picture import decoded
 from t2t_torch.files import DAMAGED, file_content, open_bytes, without_packing
-from t2t_torch.readers.head import Head, Match, encoding_of
+from t2t_torch.readers.head import Head, Match, encoding_of, starts_with
 from t2t_torch.readers.tables import picture_of
 from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
 from t2t_torch.registry import register_reader
@@ -28,11 +27,9 @@ _MAX_BYTES = 1 << 26  # of a picture or a text
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
 
 
-def _match_idx(head: Head) -> Match | None:
-    return Match(1.0) if re.match(rb"\0\0\x08[\3\4]", head.start) else None
-
-
-@register_reader("idx", matches=_match_idx, endings=(".idx", "-ubyte", ".idx3", ".idx4"))
+@register_reader(
+    "idx", matches=starts_with(rb"\0\0\x08[\3\4]"), endings=(".idx", "-ubyte", ".idx3", ".idx4")
+)
 def read_idx(path: Path, bad: BadRecords, *, labels: str = "") -> Iterator[Record]:
     """Yields {"image": uint8 array [height, width, channels], "label": the number, as a string}.
 
@@ -77,73 +74,57 @@ def _records(path: Path, label_path: Path) -> Iterator[Record]:
     import numpy as np  # imported here to keep listing formats fast
 
     with ExitStack() as stack:
-        pictures = _Idx(path, (3, 4), stack)
-        labels = _Idx(label_path, (1,), stack)
-        if pictures.shape[0] != labels.shape[0]:
+        shape, pictures = _items(path, (3, 4), stack)
+        (count,), labels = _items(label_path, (1,), stack)
+        if shape[0] != count:
             raise DataError(
-                f"{path} has {pictures.shape[0]:,} pictures and {label_path} "
-                f"{labels.shape[0]:,} labels; both should have the same number."
+                f"{path} has {shape[0]:,} pictures and {label_path} {count:,} labels; both should "
+                "have the same number."
             )
-        shape = (*pictures.shape[1:], 1)[:3]
-        for number in range(1, pictures.shape[0] + 1):
-            image = np.frombuffer(pictures.next_item(), np.uint8).reshape(shape)
-            values = {"image": image, "label": str(labels.next_item()[0])}
+        for number, (pixels, label) in enumerate(zip(pictures, labels, strict=True), 1):
+            image = np.frombuffer(pixels, np.uint8).reshape((*shape[1:], 1)[:3])
+            values = {"image": image, "label": str(label[0])}
             yield Record(Place(path, number, unit="picture"), values)
-        pictures.check_end()
-        labels.check_end()
 
 
-class _Idx:
-    """An idx file of bytes, read item by item.
+def _items(
+    path: Path, dimensions: tuple[int, ...], stack: ExitStack
+) -> tuple[tuple[int, ...], Iterator[bytes]]:
+    """Returns the shape of an idx file of bytes, the number of its items first, and the items."""
+    try:
+        file = stack.enter_context(open_bytes(path))
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
-    Attributes:
-      shape: the number of items, and the shape of each.
-    """
-
-    def __init__(self, path: Path, dimensions: tuple[int, ...], stack: ExitStack) -> None:
-        self._path = path
+    def take(size: int, *, may_end: bool = False) -> bytes:
         try:
-            self._file: io.BufferedIOBase = stack.enter_context(open_bytes(path))
+            taken = file.read(size)
+        except DAMAGED as error:
+            raise DataError(f"{path} is damaged: {error}. Fetch it again.") from None
         except OSError as error:
             raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
-        magic = self._take(4)
-        if magic[:3] != bytes((0, 0, _UNSIGNED_BYTE)) or magic[3] not in dimensions:
-            wanted = " or ".join(map(str, dimensions))
-            raise DataError(
-                f"{path} starts with the bytes {magic.hex()}; an idx file of bytes with {wanted} "
-                f"dimensions starts with 00000803 (the last digit counts the dimensions)."
-            )
-        self.shape = struct.unpack(f">{magic[3]}I", self._take(4 * magic[3]))
-        self._size = math.prod(self.shape[1:])
-        if not 0 < self._size <= _MAX_BYTES:
-            raise DataError(
-                f"{path} states items of {self._size:,} bytes; expected 1 to {_MAX_BYTES:,}."
-            )
-
-    def next_item(self) -> bytes:
-        """Returns the bytes of the next item."""
-        return self._take(self._size)
-
-    def check_end(self) -> None:
-        """Raises DataError if there is data after the last item."""
-        if self._read(1):
-            raise DataError(
-                f"{self._path} is longer than the {self.shape[0]:,} records of its header."
-            )
-
-    def _take(self, size: int) -> bytes:
-        taken = self._read(size)
-        if len(taken) < size:
-            raise DataError(f"{self._path} is cut off: it is shorter than it says. Fetch it again.")
+        if len(taken) < size and not may_end:
+            raise DataError(f"{path} is cut off: it is shorter than it says. Fetch it again.")
         return taken
 
-    def _read(self, size: int) -> bytes:
-        try:
-            return self._file.read(size)
-        except DAMAGED as error:
-            raise DataError(f"{self._path} is damaged: {error}. Fetch it again.") from None
-        except OSError as error:
-            raise DataError(f"Cannot read {self._path}: {error.strerror or error}.") from None
+    magic = take(4)
+    if magic[:3] != bytes((0, 0, _UNSIGNED_BYTE)) or magic[3] not in dimensions:
+        wanted = " or ".join(map(str, dimensions))
+        raise DataError(
+            f"{path} starts with the bytes {magic.hex()}; an idx file of bytes with {wanted} "
+            f"dimensions starts with 00000803 (the last digit counts the dimensions)."
+        )
+    shape = struct.unpack(f">{magic[3]}I", take(4 * magic[3]))
+    size = math.prod(shape[1:])
+    if not 0 < size <= _MAX_BYTES:
+        raise DataError(f"{path} states items of {size:,} bytes; expected 1 to {_MAX_BYTES:,}.")
+
+    def items() -> Iterator[bytes]:
+        yield from (take(size) for _ in range(shape[0]))
+        if take(1, may_end=True):
+            raise DataError(f"{path} is longer than the {shape[0]:,} records of its header.")
+
+    return shape, items()
 
 
 TEXTS = (".txt", ".text", ".md", "")
@@ -246,36 +227,19 @@ def read_class_folders(
     missing = [name for name, files in by_class.items() if not files]
     if missing or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
-    if encoded:
-        return _picture_files(by_class, bad)
-    return _class_records(path, by_class, tuple(map(int, scaled.groups())) if scaled else None, bad,
-                    known_encoding(path, encoding) or "utf-8-sig")  # fmt: skip
-
-
-def _in_turn(by_class: dict[str, list[Path]]) -> Iterator[tuple[str, Path]]:
-    """Yields the files with their labels, the classes by turns."""
-    together = itertools.zip_longest(*by_class.values())
-    for row in together:
-        yield from ((name, file) for name, file in zip(by_class, row, strict=True) if file)
-
-
-def _picture_files(by_class: dict[str, list[Path]], bad: BadRecords) -> Iterator[Record]:
-    for label, file in _in_turn(by_class):
-        place = Place(file, 1, unit="picture")
-        try:
-            content = file_content(file, "picture")
-            decoded(content, 3)
-        except DataError as error:
-            bad.report(place, f"cannot be read: {error}")
-            continue
-        yield Record(place, {"image": content, "label": label})
+    pixels = tuple(map(int, scaled.groups())) if scaled else None
+    encoding = known_encoding(path, encoding) or "utf-8-sig"
+    return _class_records(by_class, bad, pixels, encoding, encoded=encoded)
 
 
 def _class_records(
-    path: Path, by_class: dict[str, list[Path]], size: Any, bad: BadRecords, encoding: str
+    by_class: dict[str, list[Path]], bad: BadRecords, size: Any, encoding: str, *, encoded: bool
 ) -> Iterator[Record]:
+    """Yields the records of the files, the classes by turns."""
     shape = None
-    for label, file in _in_turn(by_class):
+    rows = itertools.zip_longest(*by_class.values())
+    files = (pair for row in rows for pair in zip(by_class, row, strict=True) if pair[1])
+    for label, file in files:
         kind = kind_of(file)
         place = Place(file, 1, unit={"text": "line", "image": "picture"}.get(kind, "sound"))
         try:
@@ -289,6 +253,11 @@ def _class_records(
                     bad.report(place, f"a text of more than {_MAX_BYTES:,} bytes")
                 else:
                     yield Record(place, {"text": content.decode(encoding), "label": label})
+                continue
+            if encoded:
+                content = file_content(file, "picture")
+                decoded(content, 3)
+                yield Record(place, {"image": content, "label": label})
                 continue
             image = picture_of(file, size)
             image = image.repeat(3, axis=2) if size and image.shape[2] == 1 else image

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -97,16 +99,15 @@ def _match_json(head: Head) -> Match | None:
         return Match(0.9, {"records": records} if records else {}, message)
     if rows_of_table(head.json):
         return Match(0.9, doubts=["the file is read as a table, not as an array."])
-    records, rows = array_in(head.json, _is_listed_row)
+    records, rows = array_in(
+        head.json,
+        lambda row: isinstance(row, list) and len(row) > 1 and any(isinstance(x, str) for x in row),
+    )
     if rows:
         where = f"the array at the key {records!r}" if records else "the array"
         doubt = f"the rows are the lists in {where}; their columns are numbers from 0."
         return Match(0.9, {"records": records} if records else {}, [doubt])
     return Match(0.5, refusal=f"{head.path} {_NO_ROWS}")
-
-
-def _is_listed_row(row: Any) -> bool:
-    return isinstance(row, list) and len(row) > 1 and any(isinstance(one, str) for one in row)
 
 
 _DEEPEST = 3  # objects around an array of rows
@@ -132,6 +133,53 @@ def array_in(
             if len(rows) > max(1, len(best[1])) and "." not in key:
                 best = f"{key}.{inner}" if inner else key, rows
     return best
+
+
+def rows_in(head: Head, is_row: Callable[[Any], bool]) -> tuple[Sequence[Any], dict[str, str]]:
+    """Returns the values of the lines, or of the longest array of rows, and its option.
+
+    There are none unless nearly all of the first ones are rows.
+    """
+    has_lines = len(head.json_lines) > 1 or head.json is None
+    records, rows = array_in([*head.json_lines] if has_lines else head.json, is_row)
+    return rows, {"records": records} if records else {}
+
+
+def _at_keys(loaded: Any, records: str) -> Any:
+    """Returns the value at keys joined by dots; None if there is none."""
+    for key in records.split(".") if records else ():
+        loaded = loaded.get(key) if isinstance(loaded, dict) else None
+    return loaded
+
+
+def raw_rows(
+    path: Path, bad: BadRecords, records: str = "", encoding: str = ""
+) -> Iterator[tuple[Place, Any]]:
+    """Yields the values of an array, or those of the lines, with their places.
+
+    Raises:
+      DataError: the file cannot be read, or has no array.
+    """
+    lines = ((n, line) for n, line in TextFile(path, bad, encoding) if line and line.strip())
+    heads = list(itertools.islice(lines, 2))
+    if not heads:
+        return
+    lined = any(ending in path.name for ending in (".jsonl", ".ndjson"))
+    with contextlib.suppress(ValueError):  # or else the first lines are one JSON value each
+        values = [json.loads(line) for _, line in heads]
+        lined = lined or len(values) > 1 or isinstance(values[0], dict)
+    if lined and not records:
+        for number, line in itertools.chain(heads, lines):
+            try:
+                yield Place(path, number), json.loads(line)
+            except ValueError as error:
+                bad.report(Place(path, number), f"no JSON: {error}")
+        return
+    rows = _at_keys(load_json(path, encoding), records)
+    if not isinstance(rows, list):
+        raise DataError(f"{path}: there is no array of annotated texts at {records or 'its top'}.")
+    for number, row in enumerate(rows, 1):
+        yield Place(path, number, unit="object"), row
 
 
 @register_reader("json", matches=_match_json)
@@ -160,8 +208,7 @@ def read_json(
     loaded = load_json(path, encoding)
     if not records:
         loaded = rows_of_table(loaded) or loaded
-    for key in records.split(".") if records else ():
-        loaded = loaded.get(key) if isinstance(loaded, dict) else None
+    loaded = _at_keys(loaded, records)
     if not isinstance(loaded, list):
         where = (
             f"there is no array at the key {records!r}" if records else "not an array of objects"
@@ -295,15 +342,11 @@ def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
                     json.dumps(values, ensure_ascii=False).encode()
                 except UnicodeEncodeError:
                     bad.report(place, SURROGATE)
-                except _Fault as fault:
+                except ValueError as fault:
                     identity = question.get("id", "?") if isinstance(question, dict) else "?"
                     bad.report(place, f"(id {identity}) {fault}")
                 else:
                     yield Record(place, values)
-
-
-class _Fault(Exception):
-    """A question is invalid."""
 
 
 def _articles(path: Path, encoding: str) -> list[dict[str, Any]]:
@@ -330,13 +373,13 @@ def _articles(path: Path, encoding: str) -> list[dict[str, Any]]:
 
 def _question(title: Any, context: str, question: Any) -> dict[str, Any]:
     if not isinstance(question, dict) or not isinstance(question.get("question"), str):
-        raise _Fault('no text "question"')
+        raise ValueError('no text "question"')
     impossible = question.get("is_impossible", False)
     answers = question.get("answers", [])
     if not isinstance(impossible, bool) or not isinstance(answers, list):
-        raise _Fault('"is_impossible" is not true or false, or "answers" no list')
+        raise ValueError('"is_impossible" is not true or false, or "answers" no list')
     if not answers and not impossible:
-        raise _Fault('no answer, though not "is_impossible"')
+        raise ValueError('no answer, though not "is_impossible"')
     return {
         "id": str(question.get("id", "")),
         "title": str(title),
@@ -351,8 +394,8 @@ def _answer(context: str, answer: Any) -> dict[str, Any]:
     text = answer.get("text") if isinstance(answer, dict) else None
     start = answer.get("answer_start") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
-        raise _Fault('an answer without a text "text" and a number "answer_start"')
+        raise ValueError('an answer without a text "text" and a number "answer_start"')
     if start < 0 or not text or not context.startswith(text, start):
         there = context[max(start, 0) : max(start, 0) + len(text)]
-        raise _Fault(f"the answer {text!r} does not stand at character {start}; {there!r} does")
+        raise ValueError(f"the answer {text!r} does not stand at character {start}; {there!r} does")
     return {"text": text, "start": start}

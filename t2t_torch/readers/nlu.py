@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +45,40 @@ def read_nlu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Rec
     Raises:
       DataError: a file cannot be read, or holds no utterances.
     """
+    utterances = (
+        (Place(one, number, unit="utterance"), intent, row)
+        for one in (_dialogflow_files(path) if path.is_dir() else [path])
+        for number, (intent, row) in enumerate(_utterances(one, load_json(one, encoding)), 1)
+    )
+    missing = f"{path} holds no utterances in the form of Rasa, LUIS, Wit, Dialogflow or Snips."
+    return records_of_utterances(utterances, _of_json, bad, missing)
+
+
+def records_of_utterances(
+    utterances: Iterable[tuple[Place, str, Any]],
+    read: Callable[[Any], tuple[str, list[Span]]],
+    bad: BadRecords,
+    missing: str,
+) -> Iterator[Record]:
+    """Yields the records of utterances.
+
+    Args:
+      utterances: place, intent and content of each.
+      read: returns text and spans of a content.
+      bad: policy for contents that cannot be read.
+      missing: error message if there are none.
+    """
     found = False
-    for one in _dialogflow_files(path) if path.is_dir() else [path]:
-        for number, (intent, row) in enumerate(_utterances(one, load_json(one, encoding)), 1):
-            found = True
-            place = Place(one, number, unit="utterance")
-            try:
-                text, spans = _of_row(row) if "text" in row else _of_parts(row["data"])
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                bad.report(place, f"no utterance with its entities: {error!r}")
-            else:
-                yield from records_of_spans(place, text, spans, bad, intent=intent)
+    for place, intent, content in utterances:
+        found = True
+        try:
+            text, spans = read(content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            bad.report(place, f"an entity that cannot be read: {error}")
+        else:
+            yield from records_of_spans(place, text, spans, bad, intent=intent)
     if not found:
-        raise DataError(
-            f"{path} holds no utterances in the form of Rasa, LUIS, Wit, Dialogflow or Snips."
-        )
+        raise DataError(missing)
 
 
 def _dialogflow_files(folder: Path) -> list[Path]:
@@ -87,8 +106,10 @@ def _utterances(path: Path, loaded: Any) -> Iterator[tuple[str, dict[str, Any]]]
                 yield intent, one
 
 
-def _of_row(row: dict[str, Any]) -> tuple[str, list[Span]]:
-    """Returns text and spans of an utterance of Rasa, Wit or LUIS, whose ends are inclusive."""
+def _of_json(row: dict[str, Any]) -> tuple[str, list[Span]]:
+    """Returns text and spans of an utterance: in parts, or with offsets, of LUIS with the last."""
+    if "text" not in row:
+        return _of_parts(row["data"])
     spans = [
         (int(one["startPos"]), int(one["endPos"]) + 1, one["entity"])
         if "startPos" in one

@@ -13,7 +13,8 @@ import yaml
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_raw_lines
 from t2t_torch.readers.head import Head, Match
-from t2t_torch.readers.spans import Span, records_of_spans
+from t2t_torch.readers.nlu import records_of_utterances
+from t2t_torch.readers.spans import Span
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
 from t2t_torch.registry import register_reader
 from t2t_torch.yaml_file import parse_yaml
@@ -51,19 +52,15 @@ def read_rasa(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Re
     Raises:
       DataError: a file cannot be read or is invalid, or there are no examples.
     """
-    found = False
-    for one in _files(path) if path.is_dir() else [path]:
-        read = _of_markdown if Head(one).has_ending(_MARKDOWN) else _of_yaml
-        for place, intent, marked in read(one, bad, encoding):
-            found = True
-            try:
-                text, spans = _unmarked(marked)
-            except ValueError as error:
-                bad.report(place, f"an entity that cannot be read: {error}")
-            else:
-                yield from records_of_spans(place, text, spans, bad, intent=intent)
-    if not found:
-        raise DataError(f"{path} holds no examples of intents, which Rasa has in a section nlu.")
+    utterances = (
+        example
+        for one in (_files(path) if path.is_dir() else [path])
+        for example in (_of_markdown if Head(one).has_ending(_MARKDOWN) else _of_yaml)(
+            one, bad, encoding
+        )
+    )
+    missing = f"{path} holds no examples of intents, which Rasa has in a section nlu."
+    return records_of_utterances(utterances, _unmarked, bad, missing)
 
 
 def _files(folder: Path) -> list[Path]:

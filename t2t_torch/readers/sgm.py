@@ -9,7 +9,7 @@ from xml.sax.saxutils import unescape
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.head import Head, Match
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile
 from t2t_torch.registry import register_reader
 
 _ENTITIES = {"&quot;": '"', "&apos;": "'"}
@@ -87,15 +87,38 @@ def _segments(
                 side = mark["side"].lower()
             elif mark["doc"] is not None:
                 document = _id(mark["doc"])
-            elif mark["text"] is None:
-                place = Place(path, number, mark.start() + 1)
-                bad.report(place, "a <seg> without a </seg> on its line")
-            else:
+            elif (text := _text(mark, Place(path, number), bad)) is not None:
                 held = sides.setdefault(side, {})
                 key = document, _id(mark["seg"]) or str(len(held))
-                text = unescape(mark["text"], _ENTITIES).strip()
                 held.setdefault(key, (Place(path, number), text))
     return sides
+
+
+def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
+    """Yields the line number and the text of each segment, in any document.
+
+    A segment that does not end on its line is bad; it yields None, which keeps parallel files
+    aligned.
+
+    Args:
+      path: the file, gzip-compressed or not.
+      bad: policy for bad segments.
+    """
+    for number, line in TextFile(path, bad):
+        if line is None:
+            yield number, None
+        for mark in _MARK.finditer(line or ""):
+            if mark["seg"] is not None:
+                yield number, _text(mark, Place(path, number), bad)
+
+
+def _text(mark: re.Match[str], line: Place, bad: BadRecords) -> str | None:
+    """Returns the text of a segment with entities resolved; None if it does not end on its line."""
+    if mark["text"] is None:
+        place = line._replace(column=mark.start() + 1)
+        bad.report(place, "a <seg> without a </seg> on its line")
+        return None
+    return unescape(mark["text"], _ENTITIES).strip()
 
 
 def _id(attributes: str) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
+from t2t_torch.readers.docbin import CHOSEN
 from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.jsonl import load_json
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
 
 _COLUMNS = {"words": "orth", "tags": "ner", "pos": "tag"}
-_CHOSEN = 0.5  # minimum score of a category
 
 
 def _match_spacy_json(head: Head) -> Match | None:
@@ -48,7 +48,7 @@ def read_spacy_json(path: Path, bad: BadRecords, *, encoding: str = "") -> Itera
         place = Place(path, number, unit="paragraph")
         try:
             categories = paragraph.get("cats") or ()
-            labels = [str(one["label"]) for one in categories if one["value"] >= _CHOSEN]
+            labels = [str(one["label"]) for one in categories if one["value"] >= CHOSEN]
             made = [_sentence(one["tokens"]) for one in paragraph["sentences"]]
         except (KeyError, TypeError, AttributeError) as error:
             bad.report(place, f"no sentences of tokens: {error!r}")

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.errors import UsageError
-from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.delimited import read_csv
 from t2t_torch.readers.head import SURE, Head, Match
 from t2t_torch.readers.spans import annotated, records_of_spans
 from t2t_torch.readers.text_file import BadRecords, Record
+from t2t_torch.readers.word_rows import check_columns, table_with_header
 from t2t_torch.registry import register_reader
 from t2t_torch.runtime.prediction import WRITTEN_LIST, parts_of
-
-_DELIMITERS = (",", "\t", ";")
 
 
 def _match_span_cells(head: Head) -> Match | None:
     if len(head.full_lines) < 2 or "[" not in head.text:
         return None
-    delimiter = max(_DELIMITERS, key=head.full_lines[0].count)
-    try:
-        names, *rows = list(csv.reader(head.lines, delimiter=delimiter))
-    except csv.Error:
-        return None
-    columns = list(zip(*(row for row in rows if len(row) == len(names)), strict=True))
-    for spans, cells in zip(names, columns, strict=False):
-        for text, texts in zip(names, columns, strict=False):
+    delimiter, columns = table_with_header(head, quoting=True)
+    for spans, cells in columns.items():
+        for text, texts in columns.items():
             if text != spans and _fit(cells, texts):
                 options = {"text": text, "spans": spans}
                 options |= {"delimiter": delimiter} if delimiter != "," else {}
@@ -65,12 +57,9 @@ def read_span_cells(
       DataError: the file cannot be read.
       UsageError: there is no such column.
     """
-    options = {"delimiter": delimiter, "encoding": encoding}
-    for place, values in open_records(path, format="csv", bad=bad, options=options):
-        if missing := {text, spans} - values.keys():
-            raise UsageError(
-                f"There is no column {missing.pop()!r}; the columns are {', '.join(values)}."
-            )
+    for record in read_csv(path, bad, delimiter=delimiter, encoding=encoding):
+        place, values = record
+        check_columns({text, spans}, record)
         one = annotated({"text": values[text], "spans": _list(values[spans])})
         if one is None:
             bad.report(place, f"no text with a list of spans in the column {spans!r}")

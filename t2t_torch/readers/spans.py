@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_torch.errors import DataError
-from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
-from t2t_torch.readers.jsonl import array_in, load_json
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.readers.head import MAX_HEAD_LINES, Head, Match
+from t2t_torch.readers.jsonl import raw_rows, rows_in
+from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
 from t2t_torch.text.tokenizer import tokenize, word_expression
 
@@ -52,12 +49,9 @@ def _match_spans(head: Head) -> Match | None:
     """Recognizes texts with spans, or with choices of Label Studio."""
     if not head.full_lines or not head.full_lines[0].lstrip("\ufeff \t").startswith(("{", "[")):
         return None
-    rows, options = head.json_lines, {}
-    if head.json is not None and (len(rows) < 2):
-        records, rows = array_in(head.json, lambda row: annotated(row) is not None)
-        options = {"records": records} if records else {}
+    rows, options = rows_in(head, lambda row: annotated(row) is not None)
     made = [one for one in map(annotated, rows[:MAX_HEAD_LINES]) if one is not None]
-    if not rows or len(made) < SURE * len(rows[:MAX_HEAD_LINES]):
+    if not rows:
         made = [one] if (one := annotated(head.json)) is not None else []
     if not any(one.spans or one.choices for one in made):
         return None
@@ -132,44 +126,6 @@ def records_of_spans(
     words, tags, cut = tagged(text, spans)
     values = {"words": words, "tags": tags, "text": text, **more}
     yield Record(place, {**values, "spans": len(spans), "cut": cut})
-
-
-def raw_rows(
-    path: Path, bad: BadRecords, records: str = "", encoding: str = ""
-) -> Iterator[tuple[Place, Any]]:
-    """Yields the values of an array, or those of the lines, with their places.
-
-    Raises:
-      DataError: the file cannot be read, or has no array.
-    """
-    lines = ((n, line) for n, line in TextFile(path, bad, encoding) if line and line.strip())
-    heads = list(itertools.islice(lines, 2))
-    if not heads:
-        return
-    lined = any(ending in path.name for ending in (".jsonl", ".ndjson"))
-    if not records and (lined or _are_values(heads)):
-        for number, line in itertools.chain(heads, lines):
-            try:
-                yield Place(path, number), json.loads(line)
-            except ValueError as error:
-                bad.report(Place(path, number), f"no JSON: {error}")
-        return
-    loaded = load_json(path, encoding)
-    for key in records.split(".") if records else ():
-        loaded = loaded.get(key) if isinstance(loaded, dict) else None
-    if not isinstance(loaded, list):
-        raise DataError(f"{path}: there is no array of annotated texts at {records or 'its top'}.")
-    for number, row in enumerate(loaded, 1):
-        yield Place(path, number, unit="object"), row
-
-
-def _are_values(lines: Sequence[tuple[int, str]]) -> bool:
-    """Returns whether the first lines are one JSON value each."""
-    try:
-        values = [json.loads(line) for _, line in lines]
-    except ValueError:
-        return False
-    return len(values) > 1 or any(isinstance(value, dict) for value in values)
 
 
 def annotated(row: Any) -> Annotated | None:

@@ -25,9 +25,8 @@ from t2t_torch.files import (
     read_bytes,
     read_json,
 )
-from t2t_torch.readers import header
-from t2t_torch.readers.delimited_rows import UNNAMED
-from t2t_torch.readers.head import Head, Match
+from t2t_torch.readers.delimited import UNNAMED, find_header
+from t2t_torch.readers.head import Head, Match, starts_with
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
@@ -40,11 +39,7 @@ _MAX_GROUP = 1 << 26, 200  # bytes of a group of rows, which may be one value: a
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def _match_parquet(head: Head) -> Match | None:
-    return Match(1.0) if head.start.startswith(b"PAR1") else None
-
-
-@register_reader("parquet", endings=(".parquet",), matches=_match_parquet)
+@register_reader("parquet", endings=(".parquet",), matches=starts_with(rb"PAR1"))
 def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the rows of a file, by column; null is None.
 
@@ -151,20 +146,15 @@ def _rows(
         try:
             values = rows[i] if rows is not None else batch.slice(i, 1).to_pylist()[0]
             # Hive, Impala and old versions of pandas do not mark texts as such.
-            values |= {name: _text_of_bytes(values[name]) for name in binary}
+            for name in binary:
+                with contextlib.suppress(UnicodeDecodeError):
+                    if values[name] is not None and b"\0" not in values[name]:
+                        values[name] = values[name].decode()
         except UnicodeDecodeError as error:
             column = _broken_column(batch.slice(i, 1))
             bad.report(place, f"the column {column} is not UTF-8 ({error.reason})")
             continue
         yield from _converted(place, values, kinds, bad)
-
-
-def _text_of_bytes(value: Any) -> Any:
-    """Returns bytes as text, if they are text."""
-    try:
-        return value if value is None or b"\0" in value else value.decode()
-    except UnicodeDecodeError:
-        return value
 
 
 def _broken_column(row: Any) -> str:
@@ -187,7 +177,7 @@ def _match_excel(head: Head) -> Match | None:
     doubts = [f"the sheet {name!r} is read, the first that is not empty."]
     width = max(len(row) for _, row in rows)
     cells = [[*map(_cell, row), *[None] * (width - len(row))] for _, row in rows[: 1 + _INSPECTED]]
-    found = header.find_header([["" if v is None else str(v) for v in row] for row in cells])
+    found = find_header([["" if v is None else str(v) for v in row] for row in cells])
     if not found.is_header:
         return Match(1.0, {"sheet": name, "header": False}, [*doubts, found.reason])
     return Match(1.0, {"sheet": name}, [*doubts, *found.doubts])
@@ -308,11 +298,9 @@ def _is_filled(value: Any) -> bool:
 
 
 def _cell(value: Any) -> Any:
-    return (
-        value.isoformat(" ")
-        if isinstance(value, datetime.datetime)
-        else (value if isinstance(value, str | int | float | None) else str(value))
-    )
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(" ")
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 MARKS = ("dataset_info.json", "dataset_dict.json")
@@ -320,7 +308,7 @@ MARKS = ("dataset_info.json", "dataset_dict.json")
 
 
 def _match_huggingface(head: Head) -> Match | None:
-    return Match(1.0) if any(mark in head.names for mark in MARKS) else None
+    return Match(1.0) if {*MARKS} & {*head.names} else None
 
 
 @register_reader("huggingface", matches=_match_huggingface)
@@ -349,17 +337,14 @@ def read_huggingface(
         raise UsageError("The option config is for the option hub, which is not given.")
     if not hub:
         return _from_disk(path, bad, split)
-    datasets = require("datasets", "hf", f"{hub} is downloaded with datasets", DataError)
-    return _huggingface_rows(Path(hub), _from_hub(datasets, hub, config, split), bad)
-
-
-def _from_hub(datasets: Any, hub: str, config: str, split: str) -> Any:
     if not split:
         raise UsageError(f"{hub}: name one of its splits with the option split, such as train.")
+    datasets = require("datasets", "hf", f"{hub} is downloaded with datasets", DataError)
     try:
-        return datasets.load_dataset(hub, config or None, split=split)
+        rows = datasets.load_dataset(hub, config or None, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"Cannot load {hub} ({config or 'default'}, {split}): {error}") from None
+    return _huggingface_rows(Path(hub), rows, bad)
 
 
 def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
@@ -420,19 +405,14 @@ def _converted(
 ) -> Iterator[Record]:
     """Yields a row with class names and pictures, unless a picture is bad."""
     try:
-        for name in _converted_columns(kinds):
-            row[name] = _value(kinds[name], row[name])
+        for name, kind in kinds.items():
+            described = json.dumps(kind)
+            if '"ClassLabel"' in described or '"Image"' in described:
+                row[name] = _value(kind, row[name])
     except (OSError, ValueError, IndexError, DataError) as error:
         bad.report(place, f"cannot be decoded: {error}")
     else:
         yield Record(place, with_dotted(row))
-
-
-def _converted_columns(kinds: Mapping[str, Any]) -> list[str]:
-    """Returns the columns with class ids or pictures."""
-    described = {name: json.dumps(kind) for name, kind in kinds.items()}
-    marks = ('"ClassLabel"', '"Image"')
-    return [name for name, of in described.items() if any(mark in of for mark in marks)]
 
 
 def _value(kind: Any, value: Any) -> Any:

@@ -1,17 +1,16 @@
-"""Readers of text files: lines, labelled lines, parallel files, segments; and bad records."""
+"""Readers of text files: lines, labelled lines, parallel files; and bad records."""
 
 from __future__ import annotations
 
 import codecs
 import functools
 import io
+import itertools
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
-from xml.sax.saxutils import unescape
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines
@@ -208,6 +207,21 @@ def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
+def _is_full(numbered: Numbered) -> bool:
+    return numbered[1] is None or bool(numbered[1].strip(" \t\r\n"))
+
+
+def blocks_of(lines: Iterable[Numbered]) -> Iterator[list[tuple[int, str]]]:
+    """Yields the lines between lines of only spaces and tabs, without their ends.
+
+    Blocks with an undecodable line are skipped.
+    """
+    for is_full, held in itertools.groupby(lines, key=_is_full):
+        block = [(number, line and without_end(line)) for number, line in held]
+        if is_full and all(line is not None for _, line in block):
+            yield cast("list[tuple[int, str]]", block)
+
+
 def split_at_blanks(line: str) -> list[str]:
     """Returns the parts between spaces and tabs; other whitespace is part of words."""
     pieces = line.replace("\t", " ").split(" ")
@@ -354,21 +368,9 @@ def read_parallel(
         )
     folder = path if path.is_dir() else path.parent
     read = read_talk if talks else TextFile
-    return _rows(
-        {role: folder / name for role, name in files.items()},
-        bad,
-        functools.partial(read, encoding=encoding),
-    )
-
-
-def _rows(
-    paths: Mapping[str, Path],
-    bad: BadRecords,
-    read: Callable[[Path, BadRecords], Iterator[Numbered]],
-) -> Iterator[Record]:
-    first = next(iter(paths.values()))
-    for number, lines in aligned(list(paths.values()), bad, read):
-        yield Record(Place(first, number), dict(zip(paths, lines, strict=True)))
+    paths = [folder / name for name in files.values()]
+    rows = aligned(paths, bad, functools.partial(read, encoding=encoding))
+    return (Record(Place(paths[0], n), dict(zip(files, row, strict=True))) for n, row in rows)
 
 
 def aligned(
@@ -389,53 +391,21 @@ def aligned(
       DataError: a file cannot be read, or the numbers of lines differ.
     """
     files = [read(path, bad) for path in paths]
-    for number, lines in enumerate(zip_longest(*files), 1):
+    for number, lines in enumerate(itertools.zip_longest(*files), 1):
         if None in lines:
-            _refuse_unequal(paths, [line is not None for line in lines], number - 1, unit)
+            on = {str(p): line is not None for p, line in zip(paths, lines, strict=True)}
+            ended, others = (", ".join(p for p in on if on[p] is goes) for goes in (False, True))
+            raise DataError(
+                f"{ended} ends after {number - 1:,} {unit}, but {others} has more; those of the "
+                "same number belong together. Make the files parallel."
+            )
         texts = [without_end(line) for _, line in lines if line is not None]
         if len(texts) == len(paths):
             yield number, texts
 
 
-def _refuse_unequal(paths: list[Path], going_on: list[bool], count: int, unit: str) -> None:
-    ended = ", ".join(str(path) for path, on in zip(paths, going_on, strict=True) if not on)
-    others = ", ".join(str(path) for path, on in zip(paths, going_on, strict=True) if on)
-    raise DataError(
-        f"{ended} ends after {count:,} {unit}, but {others} has more; those of the same number "
-        "belong together. Make the files parallel."
-    )
-
-
-_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
-_OPENING = re.compile(r"<seg\b", re.IGNORECASE)
-_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # in addition to &amp; &lt; &gt;, handled by `unescape`
 _TALK_TEXT = re.compile(r"\s*<(title|description)>(.*)</\1>\s*")
 _TALK_MARK = re.compile(r"\s*</?(?:url|talkid|keywords|speaker|reviewer|translator|doc)\b")
-
-
-def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
-    """Yields the sentences between <seg> and </seg>, in WMT's and IWSLT's evaluation sets.
-
-    Each is stripped, with entities resolved and its line number.  A segment that does not end on
-    its line is bad; it yields None, which keeps parallel files aligned.
-
-    Args:
-      path: the file, gzip-compressed or not.
-      bad: policy for bad segments.
-    """
-    for number, line in TextFile(path, bad):
-        if line is None:
-            yield number, None
-            continue
-        end = 0
-        for match in _SEGMENT.finditer(line):
-            yield number, unescape(match[1], _ENTITIES).strip()
-            end = match.end()
-        opening = _OPENING.search(line, end)
-        if opening is not None:
-            place = Place(path, number, opening.start() + 1)
-            bad.report(place, "a <seg> without a </seg> on its line")
-            yield number, None
 
 
 def read_talk(path: Path, bad: BadRecords, encoding: str = "") -> Iterator[Numbered]:

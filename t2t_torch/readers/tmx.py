@@ -13,14 +13,13 @@ from t2t_torch.readers.xml_file import read_elements, text_of
 from t2t_torch.registry import register_reader
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_ROOT = re.compile(r"<tmx\b")
 _SOURCE = re.compile(r"\bsrclang\s*=\s*[\"']([^\"'*]+)")
 _VARIANT = re.compile(r"<tuv\b[^>]*?\blang\s*=\s*[\"']([^\"']+)")
 
 
 def _match_tmx(head: Head) -> Match | None:
     text = head.text
-    if not _ROOT.search(text[:5000]):
+    if not re.search(r"<tmx\b", text[:5000]):
         return None
     counts = Counter(map(_language, _VARIANT.findall(text)))
     if len(counts) < 3:

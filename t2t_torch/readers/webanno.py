@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.readers.head import Head, Match
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, without_end
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, blocks_of
 from t2t_torch.registry import register_reader
 
 _FORMAT = "#FORMAT=WebAnno TSV 3"
+_TEXT = "#Text="
 _LAYERS = {"#T_SP=": "span", "#T_CH=": "chain", "#T_RL=": "relation"}
 _OF_WORDS = ("lexmorph", "segmentation", "morph")  # packages of layers with a value for each word
 _ID = re.compile(r"\d+-\d+")
@@ -79,15 +81,15 @@ def read_webanno(
       DataError: the file cannot be read, or has no layers.
       UsageError: there is no such layer.
     """
-    lines = TextFile(path, bad, encoding)
+    blocks = blocks_of(TextFile(path, bad, encoding))
     header: list[str] = []
-    for number, line in lines:
-        if line is None or not line.startswith("#") or line.startswith("#Text="):
-            if line is not None and line.strip():
-                lines.push_back([(number, line)])
-                break
-            continue
-        header.append(without_end(line))
+    for block in blocks:
+        lines = (line for _, line in block)
+        own = list(itertools.takewhile(lambda x: x[:1] == "#" and not x.startswith(_TEXT), lines))
+        header += own
+        if len(own) < len(block):
+            blocks = itertools.chain([block], blocks)
+            break
     features = {one.name: one for one in _features(header)}
     if not header or not header[0].startswith(_FORMAT) or not features:
         raise DataError(f"{path} does not begin with {_FORMAT} and the layers (#T_SP=...).")
@@ -95,7 +97,8 @@ def read_webanno(
     if layer not in features:
         known = ", ".join(features)
         raise UsageError(f"{path} has no layer {layer!r}; its layers are {known}.")
-    yield from _sentences(path, lines, features[layer], bad)
+    for block in blocks:
+        yield from _sentence(path, block, features[layer], bad)
 
 
 def _features(lines: Sequence[str]) -> list[LayerFeature]:
@@ -116,31 +119,20 @@ def _features(lines: Sequence[str]) -> list[LayerFeature]:
     return sorted(features, key=lambda one: (one.name.endswith(".identifier"), not one.is_span))
 
 
-def _sentences(
-    path: Path, lines: TextFile, feature: LayerFeature, bad: BadRecords
+def _sentence(
+    path: Path, block: Sequence[tuple[int, str]], feature: LayerFeature, bad: BadRecords
 ) -> Iterator[Record]:
-    text, start, rows = "", 0, list[list[str]]()
-    fault: tuple[int, str] | None = None
-    for number, line in (*lines, (0, "")):
-        row = without_end(line or "").split("\t")
-        if line is None:
-            fault = fault or (number, "")
-        elif line.startswith("#Text="):
-            text = f"{text} {row[0].removeprefix('#Text=')}".strip()
-        elif _ID.fullmatch(row[0]):
-            start = start or number
-            rows.append(row)
-            if len(row) <= feature.column:
-                fault = fault or (number, f"{len(row)} columns; {feature.name} is another")
-        elif not line.strip():
-            if fault and fault[1]:
-                bad.report(Place(path, fault[0]), fault[1])
-            elif rows and not fault:
-                words = [_ESCAPED.sub(r"\1", one[2]).replace(" ", "\u00a0") for one in rows]
-                tags = _tags([one[feature.column] for one in rows], feature)
-                values = {"text": _ESCAPED.sub(r"\1", text), "words": words, "tags": tags}
-                yield Record(Place(path, start), values)
-            text, start, rows, fault = "", 0, [], None
+    """Yields the record of the lines between blank ones, if they have words."""
+    lines = [(number, line.split("\t")) for number, line in block]
+    texts = [row[0].removeprefix(_TEXT) for _, row in lines if row[0].startswith(_TEXT)]
+    rows = {number: row for number, row in lines if _ID.fullmatch(row[0])}
+    if short := next((number for number, row in rows.items() if len(row) <= feature.column), 0):
+        bad.report(Place(path, short), f"{len(rows[short])} columns; {feature.name} is another")
+    elif rows:
+        words = [_ESCAPED.sub(r"\1", row[2]).replace(" ", "\u00a0") for row in rows.values()]
+        tags = _tags([row[feature.column] for row in rows.values()], feature)
+        text = _ESCAPED.sub(r"\1", " ".join(texts).strip())
+        yield Record(Place(path, min(rows)), {"text": text, "words": words, "tags": tags})
 
 
 def _tags(cells: Sequence[str], feature: LayerFeature) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import UsageError
-from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.delimited import first_rows, read_csv
 from t2t_torch.readers.head import SURE, Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
@@ -23,22 +22,35 @@ _MAX_TAGS = 200
 _USUAL_LENGTHS = (2, 200)  # of sentences, on average
 
 
+def table_with_header(
+    head: Head, *, quoting: bool = False
+) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """Returns the delimiter and the columns of a table with a header; no columns if it is none.
+
+    Args:
+      head: first part of the file.
+      quoting: also interpret quotes between tabs.
+    """
+    delimiter = max(_DELIMITERS, key=head.full_lines[0].count)
+    rows, bad = first_rows(head, delimiter, {"quoting": quoting or delimiter != "\t"})
+    names, held = (rows or [[]])[0], rows[1:]
+    is_table = len(held) >= SURE * (len(held) + bad) > 0 and len(set(names)) == len(names) > 1
+    columns = zip(names, zip(*held, strict=True), strict=True) if is_table else ()
+    return delimiter, dict(columns)
+
+
+def check_columns(names: set[str], record: Record) -> None:
+    """Raises UsageError if a row lacks a column."""
+    if missing := names - record.values.keys():
+        known = ", ".join(record.values)
+        raise UsageError(f"There is no column {min(missing)!r}; the columns are {known}.")
+
+
 def _match_word_rows(head: Head) -> Match | None:
     if len(head.full_lines) < 10:
         return None
-    first = head.full_lines[0]
-    delimiter = max(_DELIMITERS, key=first.count)
-    quotes = None if delimiter == "\t" else '"'
-    try:
-        rows = list(csv.reader(head.lines, delimiter=delimiter, quotechar=quotes))
-    except csv.Error:
-        return None
-    full = [row for row in rows if row]
-    names, width = full[0], len(full[0])
-    rows = [row for row in full[1:] if len(row) == width]
-    if width < 2 or not rows or len(rows) < SURE * (len(full) - 1) or len(set(names)) < width:
-        return None
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    delimiter, columns = table_with_header(head)
+    names = list(columns)
     tags = [name for name in names if _are_tags(name, columns[name])]
     words = [name for name in names if name not in tags and _are_words(columns[name])]
     ids = [name for name in names if name not in (*tags, *words) and _number(columns[name])]
@@ -90,8 +102,8 @@ def read_word_rows(
       DataError: the file cannot be read.
       UsageError: there is no such column.
     """
-    options = {"delimiter": delimiter, "quoting": delimiter != "\t", "encoding": encoding}
-    rows = open_records(path, format="csv", bad=bad, options=options)
+    quoting = delimiter != "\t"
+    rows = read_csv(path, bad, delimiter=delimiter, quoting=quoting, encoding=encoding)
     for place, held in _sentences(rows, sentence, word, bad):
         words, tags = ([str(row[name]).strip() for row in held] for name in (word, tag))
         if all(words) and all(tags):
@@ -108,9 +120,8 @@ def _sentences(
     held: list[Mapping[str, Any]] = []
     place, current, count, is_bad = Place(Path(), 0), "", bad.count, False
     for record in itertools.chain(rows, [None]):
-        if record is not None and (missing := {word, sentence or word} - record.values.keys()):
-            known = ", ".join(record.values)
-            raise UsageError(f"There is no column {missing.pop()!r}; the columns are {known}.")
+        if record is not None:
+            check_columns({word, sentence or word}, record)
         is_bad, count = is_bad or bad.count > count, bad.count
         values = {} if record is None else record.values
         name = str(values.get(sentence, "")).strip()

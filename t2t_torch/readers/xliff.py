@@ -11,12 +11,11 @@ from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.readers.xml_file import read_elements, text_of
 from t2t_torch.registry import register_reader
 
-_ROOT = re.compile(r"<(?:\w+:)?xliff\b")
 _UNFINISHED = ("new", "needs-translation", "initial")
 
 
 def _match_xliff(head: Head) -> Match | None:
-    return Match(1.0) if _ROOT.search(head.text[:5000]) else None
+    return Match(1.0) if re.search(r"<(?:\w+:)?xliff\b", head.text[:5000]) else None
 
 
 @register_reader("xliff", endings=(".xlf", ".xliff"), matches=_match_xliff)

@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Tags, Text
+from t2t_torch.features.feature import select_texts
 from t2t_torch.files import read_json, write_text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem, metric_names
@@ -136,7 +137,7 @@ def baselines_of(problem: Problem, data_dir: Path) -> list[Baseline]:
         return []
     features = problem.features(data_dir)
     splits = [
-        _Split(Shards.open(data_dir, problem.dataset_name, split), features)
+        SplitRows(Shards.open(data_dir, problem.dataset_name, split), features)
         for split in (Split.TRAIN, Split.EVAL)
     ]
     found: list[Baseline] = []
@@ -146,47 +147,57 @@ def baselines_of(problem: Problem, data_dir: Path) -> list[Baseline]:
     return found
 
 
-class _Split:
-    """Stored columns of a split.
+class SplitRows:
+    """Stored rows of a split.
+
+    Args:
+      shards: the split.
+      features: the problem's.
+      numbers: of the rows; by default the first ones.
 
     Attributes:
       texts: names of the input texts.
     """
 
-    def __init__(self, shards: Shards, features: Features) -> None:
+    def __init__(
+        self, shards: Shards, features: Features, numbers: Sequence[int] | None = None
+    ) -> None:
         self._shards, self._features = shards, features
-        self.texts = [name for name, one in features.inputs.items() if isinstance(one, Text)]
+        self._numbers = range(min(len(shards), _MOST_ROWS)) if numbers is None else numbers
+        self.texts = list(select_texts(features.inputs))
 
     def __len__(self) -> int:
-        return min(len(self._shards), _MOST_ROWS)
+        return len(self._numbers)
 
     def column(self, name: str) -> StoredColumn:
         """Returns the column of a feature."""
         return StoredColumn(self._shards.column(self._features.columns[name]))
 
-    def rows(self, name: str) -> Iterator[npt.NDArray[np.int64]]:
-        """Yields the numbers of each row."""
+    def rows(self, name: str) -> Iterator[npt.NDArray[Any]]:
+        """Yields the numbers of each row; integers are int64."""
         column = self.column(name)
-        return (column.row(index).astype(np.int64) for index in range(len(self)))
+        for number in self._numbers:
+            row = column.row(number)
+            yield row.astype(np.int64) if row.dtype.kind in "iu" else row
 
-    def ngrams(self, most: int) -> tuple[ngrams.TokenRows, npt.NDArray[np.float32] | None]:
-        """Returns the n-grams of the texts of the first rows, and how much two texts agree."""
-        features: Any = self._features.inputs
-        parts: Any = [[*itertools.islice(self.rows(name), most)] for name in self.texts]
-        texts = [ngrams.TokenRows.of_lists(rows) for rows in parts]
-        codes = [ngrams.codes_of_ids(features[name].encoder) for name in self.texts]
-        agree = ngrams.overlaps(texts, codes) if len(texts) > 1 else None
-        return ngrams.count_ngrams(texts, codes, _BUCKETS), agree
+    def tokens(
+        self, names: Sequence[str], most: int | None = None
+    ) -> tuple[list[ngrams.TokenRows], list[ngrams.TokenRows]]:
+        """Returns the ids of some texts of the first rows, and the codes of their ids."""
+        inputs: Any = self._features.inputs
+        parts: Any = [[*itertools.islice(self.rows(name), most)] for name in names]
+        codes = [ngrams.codes_of_ids(inputs[name].encoder) for name in names]
+        return [ngrams.TokenRows.of_lists(rows) for rows in parts], codes
 
 
 @functools.singledispatch
-def _of_target(feature: Feature, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+def _of_target(feature: Feature, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
     """Returns the baselines of a target; of most kinds there is none."""
     return []
 
 
 @_of_target.register
-def _(feature: ClassLabel, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+def _(feature: ClassLabel, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
     labels, expected = (
         np.concatenate([*split.rows(name), np.empty(0, np.int64)]) for split in (train, dev)
     )
@@ -202,7 +213,7 @@ def _(feature: ClassLabel, name: str, train: _Split, dev: _Split) -> list[Baseli
 
 
 def _fit(
-    train: _Split, dev: _Split, targets: npt.NDArray[Any], classes: int
+    train: SplitRows, dev: SplitRows, targets: npt.NDArray[Any], classes: int
 ) -> Iterator[tuple[npt.NDArray[np.float32], str]]:
     """Yields the scores of a linear model on dev and its name, if it reads the problem.
 
@@ -219,15 +230,22 @@ def _fit(
     most = max(1, min(rows, _MOST_FITTED_ROWS, int(_MOST_FITTED_IDS / max(1.0, tokens))))
     if not rows or (classes > 0 and targets[:most].max() < 0):
         return
-    counts, agree = train.ngrams(most)
+    counts, agree = _ngrams(train, most)
     options: Any = {"buckets": _BUCKETS, "costs": (_COST,), "calibrates": False}
     fitted = linear.fit(counts, targets[:most], classes, dense=agree, **options)
     part = f", {most:,} rows" if most < rows else ""
-    yield fitted.scores(*dev.ngrams(_MOST_ROWS)), _LINEAR + part
+    yield fitted.scores(*_ngrams(dev)), _LINEAR + part
+
+
+def _ngrams(split: SplitRows, most: int | None = None) -> tuple[ngrams.TokenRows, Any]:
+    """Returns the n-grams of the texts of the first rows, and how much two texts agree."""
+    tokens = split.tokens(split.texts, most)
+    agree = ngrams.overlaps(*tokens) if len(split.texts) > 1 else None
+    return ngrams.count_ngrams(*tokens, _BUCKETS), agree
 
 
 @_of_target.register
-def _(feature: Tags, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+def _(feature: Tags, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
     words = next((text for text in train.texts if text == feature.of), None)
     size = train._features.inputs[words].vocab_size if words else 0
     counts = np.zeros((max(size, 1), feature.vocab_size), np.int64)
@@ -241,7 +259,7 @@ def _(feature: Tags, name: str, train: _Split, dev: _Split) -> list[Baseline]:
 
 
 def _by_word(
-    split: _Split, words: str | None, tags: str
+    split: SplitRows, words: str | None, tags: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Yields the id and the tag of each word of each row; id 0 if words have several ids."""
     texts: Iterator[npt.NDArray[np.int64] | None] = (
@@ -253,11 +271,8 @@ def _by_word(
 
 
 @_of_target.register
-def _(feature: Real, name: str, train: _Split, dev: _Split) -> list[Baseline]:
-    values, expected = (
-        np.stack([split.column(name).row(index) for index in range(len(split))]).astype(np.float64)
-        for split in (train, dev)
-    )
+def _(feature: Real, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
+    values, expected = (np.stack([*split.rows(name)]).astype(np.float64) for split in (train, dev))
     scale = np.asarray(feature.std or [1.0])
     error = float(np.sqrt((((expected - values.mean(0)) * scale) ** 2).mean()))
     found = [Baseline(name, "rmse", error, "the mean", less_is_better=True)]
@@ -268,11 +283,11 @@ def _(feature: Real, name: str, train: _Split, dev: _Split) -> list[Baseline]:
 
 
 @_of_target.register
-def _(feature: Text, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+def _(feature: Text, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
     if len(train.texts) != 1:
         return []
-    inputs = train._features.inputs[train.texts[0]]
-    if not isinstance(inputs, Text) or inputs.encoder is not feature.encoder:
+    inputs: Any = train._features.inputs[train.texts[0]]
+    if inputs.encoder is not feature.encoder:
         return []  # ids of other vocabularies mean other texts
     pairs = zip(dev.rows(train.texts[0]), dev.rows(name), strict=True)
     right = float(np.mean([np.array_equal(one, other) for one, other in pairs]))

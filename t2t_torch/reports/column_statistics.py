@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged, Shards, Values
+from t2t_torch.data.shuffle import splitmix64
 from t2t_torch.errors import DataError
 from t2t_torch.features import NO_SPAN, UNKNOWN, Feature, Features, Span, Text, WordCharacters
 from t2t_torch.features.real import num_channels, scale
@@ -280,18 +281,16 @@ def histogram_of(lengths: Mapping[str, npt.NDArray[Any]]) -> Histogram:
     else:
         step = max(1, -(-(longest + 1 - shortest) // _BINS))
         edges = np.arange(shortest, longest + 1 + step, step)
-    counts = {name: _counted(values, edges) for name, values in lengths.items()}
-    return Histogram(tuple(edges.tolist()), counts, logarithmic)
+    return _histogram(lengths, edges, logarithmic=logarithmic)
 
 
 def number_histogram(values: Mapping[str, npt.NDArray[Any]]) -> Histogram:
     """Returns the histogram of finite numbers; all splits have the same bins of equal width."""
     finite = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items()}
-    low = min((float(numbers.min()) for numbers in finite.values() if len(numbers)), default=0.0)
-    high = max((float(numbers.max()) for numbers in finite.values() if len(numbers)), default=0.0)
+    every = np.concatenate(list(finite.values()))
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
-    counts = {name: _counted(numbers, edges) for name, numbers in finite.items()}
-    return Histogram(tuple(edges.tolist()), counts)
+    return _histogram(finite, edges)
 
 
 def pair_histogram(
@@ -324,8 +323,14 @@ def extremes(lengths: npt.NDArray[Any], count: int, *, longest: bool) -> Sequenc
     return [int(row) for row in rows[np.argsort(keys[rows], kind="stable")]]
 
 
-def _counted(values: npt.NDArray[Any], edges: npt.NDArray[Any]) -> tuple[int, ...]:
-    return tuple(int(count) for count in np.histogram(values, bins=edges)[0])
+def _histogram(
+    values: Mapping[str, npt.NDArray[Any]], edges: npt.NDArray[Any], *, logarithmic: bool = False
+) -> Histogram:
+    counts = {
+        split: tuple(np.histogram(numbers, bins=edges)[0].tolist())
+        for split, numbers in values.items()
+    }
+    return Histogram(tuple(edges.tolist()), counts, logarithmic)
 
 
 _LARGE = 100.0  # a layer that is drawn for numbers near 1 has its first outputs as many times off
@@ -357,17 +362,13 @@ class Spans:
     most_words: int
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def numbers_of(column: StoredColumn, width: int) -> tuple[Numbers, ...]:
     """Returns the statistics of each of `width` components, or of `width` channels of pictures.
 
     Statistics of infinite numbers and NaN, which shards of older versions may have, are infinite or
     NaN.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        return _figures(column, width)
-
-
-def _figures(column: StoredColumn, width: int) -> tuple[Numbers, ...]:
     sums, squares, count = np.zeros(width), np.zeros(width), 0
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
     shift: np.ndarray | None = None  # the variance of large numbers would drown in rounding
@@ -519,7 +520,7 @@ def unknowns_of(
         elif characters is not None and len(places):
             owner = np.searchsorted(rows.offsets, places, side="right") - 1
             words = places - rows.offsets[owner]
-            seen.update(_spelt(*characters, (owner + first).tolist(), words.tolist()))
+            seen.update(_spelt(*characters, owner + first, words))
     return Unknowns(
         noun=_noun(encoder),
         tokens=int(counts.sum() - counts[PAD] - counts[EOS]),
@@ -532,13 +533,13 @@ def unknowns_of(
 
 
 def _spelt(
-    feature: WordCharacters, column: StoredColumn, rows: list[int], words: list[int]
+    feature: WordCharacters, column: StoredColumn, rows: np.ndarray, words: np.ndarray
 ) -> list[str]:
     """Returns the first characters of words, given by row and position."""
     width = feature.width
     return [
         feature.encoder.decode(column.row(row)[word * width : (word + 1) * width])
-        for row, word in zip(rows, words, strict=True)
+        for row, word in zip(rows.tolist(), words.tolist(), strict=True)
     ]
 
 
@@ -603,62 +604,8 @@ class BucketTable:
     padding: float
 
 
-def bucket_table(
-    hparams: str,
-    lengths: Mapping[str, npt.NDArray[Any]],
-    batches: Sequence[npt.NDArray[Any]],
-    boundaries: Sequence[int],
-    batch_sizes: Sequence[int],
-) -> BucketTable:
-    """Returns the statistics of batches by bucket.
-
-    Args:
-      hparams: description of the hparams.
-      lengths: length of each row in batches, by feature.
-      batches: rows of each batch, none empty.
-      boundaries: bucket i has `boundaries[i - 1] <= length < boundaries[i]`.
-      batch_sizes: batch size of each bucket, one more than boundaries.
-    """
-    sizes = np.fromiter(map(len, batches), np.int64, len(batches))
-    starts = np.cumsum(sizes) - sizes
-    order = np.concatenate(batches)
-    tokens, positions, longest = (np.zeros(len(batches), np.int64) for _ in range(3))
-    for values in lengths.values():
-        ordered = values[order].astype(np.int64)
-        most = np.maximum.reduceat(ordered, starts)
-        tokens += np.add.reduceat(ordered, starts)
-        positions += most * sizes
-        longest = np.maximum(longest, most)
-    numbers = np.searchsorted(np.asarray(boundaries), longest, side="right")
-    buckets = []
-    for number in np.unique(numbers).tolist():
-        here = numbers == number
-        buckets.append(
-            Bucket(
-                low=boundaries[number - 1] if number else 0,
-                high=boundaries[number] - 1 if number < len(boundaries) else None,
-                batch_size=batch_sizes[number],
-                rows=int(sizes[here].sum()),
-                batches=int(here.sum()),
-                tokens=int(tokens[here].sum()),
-                positions=int(positions[here].sum()),
-            )
-        )
-    rows = int(sizes.sum())
-    return BucketTable(
-        hparams=hparams,
-        buckets=tuple(buckets),
-        rows=rows,
-        left_out=len(next(iter(lengths.values()))) - rows,
-        batches=len(batches),
-        tokens=int(tokens.sum()),
-        padding=1 - int(tokens.sum()) / max(1, int(positions.sum())),
-    )
-
-
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _POSITION_BITS = np.uint64(32)  # a value has 32 bits at most, so (position, value) has 64
 
 
@@ -679,7 +626,7 @@ def row_hashes(column: StoredColumn) -> Hashes:
 
 def combined(first: Hashes, second: Hashes) -> Hashes:
     """Returns hashes of pairs; (a, b) and (b, a) differ."""
-    return _mixed(_mixed(first) + second)
+    return splitmix64(splitmix64(first) + second)
 
 
 def _block_hashes(rows: Ragged) -> Hashes:
@@ -692,19 +639,8 @@ def _block_hashes(rows: Ragged) -> Hashes:
     filled = lengths > 0  # reduceat gives an empty row the next one's first number
     sums = np.zeros(len(rows), np.uint64)
     if filled.any():
-        sums[filled] = np.add.reduceat(_mixed(numbers), starts[filled])
-    return _mixed(sums + lengths.astype(np.uint64))
-
-
-def _mixed(numbers: Hashes) -> Hashes:
-    """Applies the output function of SplitMix64: Steele, Lea and Flood 2014, figure 15."""
-    mixed: Hashes = numbers + _GOLDEN
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+        sums[filled] = np.add.reduceat(splitmix64(numbers), starts[filled])
+    return splitmix64(sums + lengths.astype(np.uint64))
 
 
 EXAMPLES = 2
@@ -797,86 +733,66 @@ def _joined(hashes: Mapping[str, Hashes]) -> Hashes | None:
     return joined
 
 
-class _Sorted:
-    """Sorted hashes; equal ones are sorted by row."""
-
-    def __init__(self, hashes: Hashes) -> None:
-        self.order = np.argsort(hashes, kind="stable")
-        self.hashes = hashes[self.order]
-        self.again = np.zeros(len(hashes), bool)  # whether the one before is the same
-        self.again[1:] = self.hashes[1:] == self.hashes[:-1]
-
-    def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Returns starts and sizes of the groups of equal hashes.  [groups] each."""
-        starts = np.flatnonzero(~self.again)
-        return starts, np.diff(starts, append=len(self.again))
-
-    def repeated(self) -> npt.NDArray[np.int64]:
-        """Returns the rows equal to an earlier one, ascending."""
-        return np.sort(self.order[self.again])
-
-    def find(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        """Returns the first row with each hash, -1 if there is none.  [len(hashes)]."""
-        if not len(self.hashes):
-            return np.full(len(hashes), -1)
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        return np.where(self.hashes[places] == hashes, self.order[places], -1)
-
-
 def distinct(hashes: Hashes) -> int:
     """Returns the number of different rows."""
-    ordered = np.sort(hashes)
-    return int(len(ordered) and 1 + np.count_nonzero(ordered[1:] != ordered[:-1]))
+    return len(np.unique(hashes))
 
 
 def repeats_of(keys: RowKeys) -> Repeats:
     """Returns the duplicates in a split with at least one row."""
-    rows = _Sorted(keys.rows)
-    starts, sizes = rows.groups()
+    first, group, sizes = _groups(keys.rows)
+    repeated = np.flatnonzero(first[group] < np.arange(len(group)))
     most = int(np.argmax(sizes))
-    repeated = rows.repeated()
-    examples = _pairs(rows, keys.rows, repeated[:EXAMPLES])
-    most_row, most_times = int(rows.order[starts[most]]), int(sizes[most])
-    del rows, starts, sizes
+    examples = _pairs(first[group], repeated)
+    most_row, most_times = int(first[most]), int(sizes[most])
     if keys.inputs is None:
         return Repeats(len(repeated), examples, most_times, most_row, None, (), None)
-    inputs = _Sorted(keys.inputs)
-    again = inputs.repeated()
-    # Equal rows are already in `examples`.
-    others = np.setdiff1d(again, repeated, assume_unique=True)[:EXAMPLES]
+    first, group, sizes = _groups(keys.inputs)
+    firsts = first[group]
+    alike = np.flatnonzero(firsts < np.arange(len(group)))
+    contradictory = np.unique(group[keys.targets != keys.targets[firsts]])
     return Repeats(
         rows=len(repeated),
         examples=examples,
         most_times=most_times,
         most_row=most_row,
-        inputs=len(again),
-        input_examples=_pairs(inputs, keys.inputs, others),
-        contradictions=_contradictions(inputs, keys.targets),
+        inputs=len(alike),
+        # Equal rows are already in `examples`.
+        input_examples=_pairs(firsts, np.setdiff1d(alike, repeated, assume_unique=True)),
+        contradictions=int(sizes[contradictory].sum()),
     )
 
 
 def overlap_of(split: str, keys: RowKeys, other: str, other_keys: RowKeys) -> Overlap:
     """Returns the rows of one split that also occur in another."""
-    rows = _Sorted(other_keys.rows).find(keys.rows)
+    rows = _first_with(other_keys.rows, keys.rows)
     same = np.flatnonzero(rows >= 0)
-    examples = tuple(Pair(int(rows[row]), int(row)) for row in same[:EXAMPLES])
+    examples = _pairs(rows, same)
     if keys.inputs is None or other_keys.inputs is None:
         return Overlap(split, other, len(same), examples, None, ())
-    inputs = _Sorted(other_keys.inputs).find(keys.inputs)
+    inputs = _first_with(other_keys.inputs, keys.inputs)
     alike = np.flatnonzero(inputs >= 0)
-    rest = np.setdiff1d(alike, same, assume_unique=True)[:EXAMPLES]
-    input_examples = tuple(Pair(int(inputs[row]), int(row)) for row in rest)
-    return Overlap(split, other, len(same), examples, len(alike), input_examples)
+    rest = np.setdiff1d(alike, same, assume_unique=True)
+    return Overlap(split, other, len(same), examples, len(alike), _pairs(inputs, rest))
 
 
-def _pairs(index: _Sorted, hashes: Hashes, rows: npt.NDArray[np.int64]) -> tuple[Pair, ...]:
-    firsts = index.find(hashes[rows])
-    return tuple(Pair(int(a), int(b)) for a, b in zip(firsts, rows, strict=True))
+def _groups(hashes: Hashes) -> tuple[npt.NDArray[np.int64], ...]:
+    """Returns the groups of equal rows: the first row of each, the group of each row, and sizes."""
+    _, first, group, sizes = np.unique(
+        hashes, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, group, sizes
 
 
-def _contradictions(inputs: _Sorted, targets: Hashes) -> int:
-    """Returns the number of rows in groups of equal inputs whose targets differ."""
-    starts, sizes = inputs.groups()
-    ordered = targets[inputs.order]
-    lowest, highest = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
-    return int(sizes[lowest != highest].sum())
+def _first_with(known: Hashes, hashes: Hashes) -> npt.NDArray[np.int64]:
+    """Returns the first row of `known` with each hash, -1 if there is none.  [len(hashes)]."""
+    if not len(known):
+        return np.full(len(hashes), -1)
+    unique, first = np.unique(known, return_index=True)
+    places = np.minimum(np.searchsorted(unique, hashes), len(unique) - 1)
+    return np.where(unique[places] == hashes, first[places], -1)
+
+
+def _pairs(firsts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> tuple[Pair, ...]:
+    """Returns some of the rows, each with the first row that is equal."""
+    return tuple(Pair(int(firsts[row]), int(row)) for row in rows[:EXAMPLES])

@@ -7,25 +7,26 @@ Uncertainty in Dataset Labels", JAIR.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.data.shards import Shards
-from t2t_torch.features import ClassLabel, Feature, Features, MultiLabel
+from t2t_torch.features import ClassLabel, Feature, MultiLabel
 from t2t_torch.features.feature import select_texts
 from t2t_torch.files import open_target
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.reporter import phase
 from t2t_torch.reports import describe_value
-from t2t_torch.reports.column_statistics import StoredColumn
+from t2t_torch.reports.baseline import SplitRows
 from t2t_torch.reports.section import Note, Section, Table, number, percent
-from t2t_torch.text.linear import fit
-from t2t_torch.text.ngrams import TokenRows, codes_of_ids, count_ngrams
+from t2t_torch.text.linear import fit, split_folds
+from t2t_torch.text.ngrams import TokenRows, count_ngrams
 
 MOST_ROWS = 30_000
 """Default number of training rows that are examined."""
@@ -91,24 +92,16 @@ def label_errors_of(
     features = problem.features(data_dir)
     shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
     inputs = [*select_texts(features.inputs)][:2]
-    targets = {
-        name: one
-        for name, one in features.targets.items()
-        if isinstance(one, ClassLabel | MultiLabel) and len(one.labels) > 1
-    }
+    targets = {name: f for name, f in features.targets.items() if len(_labels_of(f)) > 1}
     if not inputs or not targets:
         return
     every = max(1, -(-len(shards) // most_rows))
     rows = range(0, len(shards), every)
-    columns = {n: StoredColumn(shards.column(features.columns[n])) for n in (*inputs, *targets)}
-    texts = [
-        TokenRows.of_lists([columns[name].row(row).tolist() for row in rows]) for name in inputs
-    ]
-    encoders = [cast("Any", features.inputs[name]).encoder for name in inputs]
-    codes = [codes_of_ids(encoder) for encoder in encoders]
-    counts = count_ngrams(texts, codes, _BUCKETS)
+    split = SplitRows(shards, features, rows)
+    counts = count_ngrams(*split.tokens(inputs), _BUCKETS)
+    columns = {name: split.column(name) for name in inputs}
     for name, feature in targets.items():
-        stored = np.stack([columns[name].row(row) for row in rows]).astype(np.int64)
+        stored = np.stack([*split.rows(name)]).astype(np.int64)
         own, other, suspected, right = _examined(feature, stored, counts)
         order = np.argsort(own, kind="stable")
         found = [
@@ -116,12 +109,24 @@ def label_errors_of(
                 rows[place],
                 *_names(feature, stored[place], int(other[place])),
                 round(1.0 - float(own[place]), 4),
-                _text(features, inputs, columns, rows[place]),
+                " | ".join(
+                    describe_value(f := features.all[n], f.decode(column.row(rows[place])))
+                    for n, column in columns.items()
+                ),
             )
             for place in order.tolist()
             if own[place] < 0.5 and not right[place]
         ]
         yield LabelErrors(name, found, int(suspected.sum()), len(rows), float(right.mean()))
+
+
+@functools.singledispatch
+def _labels_of(feature: Feature) -> Sequence[str]:
+    """Returns the labels that are examined; of most kinds there are none."""
+    return ()
+
+
+_labels_of.register(ClassLabel | MultiLabel, lambda feature: feature.labels)
 
 
 def _examined(
@@ -130,17 +135,16 @@ def _examined(
     """Returns for each row: the probability of its label, the label to suggest, whether its label
     is an error by the thresholds of confident learning, and whether the model predicts it.
     """
-    size, several = len(feature.labels), isinstance(feature, MultiLabel)
-    labels = stored if several else stored[:, 0]
+    size, classes = len(feature.labels), feature.vocab_size
+    labels = stored[:, 0] if classes else stored
     found = np.zeros((len(stored), size), np.float32)
-    folds = np.random.default_rng(0).permutation(len(stored)) % _FOLDS
-    for fold in range(_FOLDS):
-        train, rest = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        classes = 0 if several else size
+    every = np.argsort(np.random.default_rng(0).permutation(len(stored)))
+    for rest in map(np.sort, split_folds(every, _FOLDS)):
+        train = np.setdiff1d(every, rest)
         model = fit(counts.take(train), labels[train], classes, buckets=_BUCKETS, costs=(_COST,))
         found[rest] = model.probabilities(counts.take(rest))
     rows = np.arange(len(stored))
-    if several:
+    if not classes:
         of_given = np.where(stored > 0, found, 1 - found)
         other = of_given.argmin(1)
         own = of_given[rows, other]
@@ -156,16 +160,9 @@ def _examined(
 def _names(feature: Feature, stored: npt.NDArray[np.int64], other: int) -> tuple[str, str]:
     """Returns the given and the suggested label of a row."""
     given = describe_value(feature, feature.decode(stored.tolist()))
-    if isinstance(feature, MultiLabel):
+    if not feature.vocab_size:
         return given, f"{'-' if stored[other] else '+'}{feature.labels[other]}"
     return given, feature.labels[other]
-
-
-def _text(
-    features: Features, inputs: Sequence[str], columns: dict[str, StoredColumn], row: int
-) -> str:
-    parts = (describe_value(f := features.all[n], f.decode(columns[n].row(row))) for n in inputs)
-    return " | ".join(parts)
 
 
 def write_label_errors(

@@ -5,15 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from t2t_torch.reports.plots import INSTALL
+from t2t_torch.reports.plots import data_of, draw
 from t2t_torch.reports.section import (
     Bar,
     Block,
@@ -28,30 +24,10 @@ from t2t_torch.reports.section import (
     number,
 )
 from t2t_torch.reports.statistics import AlignedWords, DatasetStatistics, SampleRow
-from t2t_torch.reports.style import STYLE
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # grey, grey and alpha, RGB, RGBA
+_ASSET = Path(__file__).with_name("page.css")
 
-
-def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Returns the file of a picture, [height, width, channels], with 1 to 4 channels.
-
-    W3C, Portable Network Graphics, third edition.
-    """
-    height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    rows = pixels.reshape(height, width * channels)
-    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
-    content = zlib.compress(unfiltered.tobytes(), 9)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", content) + _chunk(b"IEND", b"")
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-
-
+_FOUND = '<div class="found" role="region" aria-labelledby="found"><h2 id="found">Worth a look</h2>'
 _LONG_CELL = 24  # characters, above which a column of texts is wide
 _OUTSIDE = "O"  # the tag of words outside every span: not to be coloured
 # No script but a page's own, nothing from elsewhere: whatever a row holds, it is only shown.
@@ -59,29 +35,25 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(
-    statistics: DatasetStatistics,
-    sections: Sequence[Section],
-    findings: Sequence[str],
-    plots: Mapping[str, str] | None,
+    statistics: DatasetStatistics, sections: Sequence[Section], findings: Sequence[str]
 ) -> str:
-    """Returns the page of dataset statistics.
+    """Returns the page of dataset statistics, with plots.
 
     Args:
-      statistics: statistics, for the title and the totals.
+      statistics: statistics, for the plots, the title and the totals.
       sections: sections of the page.
       findings: warnings.
-      plots: `<svg>` elements by name; None if they cannot be drawn, which the page reports.
     """
     head = PageHead(
         title=f"{statistics.problem}: its data",
         heading=statistics.problem,
         place=statistics.data_dir,
         tiles=tuple(_tiles(statistics)),
-        note=INSTALL if plots is None else "",
+        note="",
         findings=findings or ["Nothing odd was found."],
         writer="t2t-data",
     )
-    return document(head, sections, plots or {})
+    return document(head, sections, draw(statistics))
 
 
 @dataclass(frozen=True)
@@ -143,24 +115,26 @@ def document(
       behaviour: additional style and script, if any.
     """
     more = behaviour or Behaviour()
+    style = _ASSET.read_text("utf-8") + more.style
     script = f"<script>{more.script}</script>\n" if more.script else ""
     links = "".join(
         f'<li><a href="#{escaped(one.name)}">{escaped(one.title)}</a></li>' for one in sections
     )
+    found = "".join(f'<li dir="auto">{escaped(one)}</li>' for one in head.findings)
     tiles = "".join(f"<li><b>{escaped(what)}</b>{escaped(of)}</li>" for what, of in head.tiles)
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{more.policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escaped(head.title)}</title>\n<style>{STYLE}{more.style}</style>\n</head>",
+            f"<title>{escaped(head.title)}</title>\n<style>{style}</style>\n</head>",
             f"<body>\n<header>\n<h1>{escaped(head.heading)}</h1>",
             f'<div class="soft">{escaped(head.place)}</div>',
             f'<ul class="tiles">{tiles}</ul>',
             *([f'<p class="soft">{escaped(head.note)}</p>'] if head.note else []),
             "</header>\n<main>",
             f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
-            *([_findings(head.findings)] if head.findings else []),
+            *([f"{_FOUND}<ul>{found}</ul></div>"] if found else []),
             *(_section(one, plots) for one in sections),
             f"</main>\n<footer>Written by {escaped(head.writer)}.</footer>",
             f"{script}</body>\n</html>\n",
@@ -176,29 +150,19 @@ def _tiles(statistics: DatasetStatistics) -> Iterator[tuple[str, str]]:
             yield number(feature.vocab_size), f"ids of {feature.name}"
 
 
-def _findings(findings: Sequence[str]) -> str:
-    items = "".join(f'<li dir="auto">{escaped(one)}</li>' for one in findings)
-    heading = '<h2 id="found">Worth a look</h2>'
-    return (
-        f'<div class="found" role="region" aria-labelledby="found">{heading}<ul>{items}</ul></div>'
-    )
-
-
 def _section(section: Section, plots: Mapping[str, str]) -> str:
     name = escaped(section.name)
     groups = itertools.groupby(section.blocks, lambda block: isinstance(block, Plot))
-    blocks = "\n".join(_group(list(group), plots) for _, group in groups)
+    parts = []
+    for are_plots, group in groups:  # in rows if the page is wide enough
+        html = "\n".join(filter(None, (_block(block, plots) for block in group)))
+        parts.append(f'<div class="plots">{html}</div>' if html and are_plots else html)
+    blocks = "\n".join(parts)
     return (
         f'<section id="{name}" aria-labelledby="{name}-title">'
         f'<h2 id="{name}-title">{escaped(section.title)}</h2>\n'
         f'<p class="meaning">{escaped(section.meaning)}</p>\n{blocks}\n</section>'
     )
-
-
-def _group(blocks: Sequence[Block], plots: Mapping[str, str]) -> str:
-    """Writes blocks; plots are in rows if the page is wide enough."""
-    html = "\n".join(filter(None, (_block(block, plots) for block in blocks)))
-    return f'<div class="plots">{html}</div>' if html and isinstance(blocks[0], Plot) else html
 
 
 def _block(block: Block, plots: Mapping[str, str]) -> str:
@@ -285,11 +249,10 @@ def _sample(sample: SampleRow) -> str:
 def _picture(sample: SampleRow, name: str) -> str:
     pixels = sample.pictures[name]
     pixels = pixels if pixels.shape[2] <= 4 else pixels[..., :3]
-    file = base64.b64encode(png(pixels)).decode()
     what = ", ".join(f"{one.name} {one.text}" for one in sample.values if one.name != name)
     alternative = escaped(f"{name} of {sample.split}, row {sample.row}: {what}")
     kind = "picture wide" if pixels.shape[1] > 2 * pixels.shape[0] else "picture"
-    return f'<img class="{kind}" src="data:image/png;base64,{file}" alt="{alternative}">'
+    return f'<img class="{kind}" src="{data_of(pixels)}" alt="{alternative}">'
 
 
 def _words(aligned: AlignedWords) -> str:

@@ -1,18 +1,18 @@
 """Plots of reports: statistics, curves with axes, heat maps.
 
-Curves over steps are SVG that takes its colours from the page it stands in.  They are written out
-here and not by matplotlib, which draws the plots of data: every run has such a page, also where
-matplotlib is missing, and it is written again during the run, in milliseconds.
+Plots of pages are SVG that takes its colours and its style from the page it stands in.  They are
+written out here and not by matplotlib, which draws the heat maps of TensorBoard: every run has such
+a page, also where matplotlib is missing, and it is written again during the run, in milliseconds.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.util
-import io
 import math
-import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,161 +26,34 @@ from t2t_torch.reports.statistics import DatasetStatistics
 from t2t_torch.search_space import AnyValue
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-INSTALL = f"There are no plots: matplotlib is missing.  {install_extra('plots')}"
-"""What is said where they cannot be drawn."""
-
-# What is drawn in these colours gets those of `page.STYLE`.
-INK, LINE = "#0a0b0c", "#0d0e0f"
-SERIES = ("#1a0b0c", "#2a0b0c", "#3a0b0c", "#4a0b0c", "#5a0b0c")
-_VARIABLES = {
-    INK: "var(--soft)",
-    LINE: "var(--line)",
-    **{color: f"var(--series{place})" for place, color in enumerate(SERIES)},
-}
-_SPECKLE = (37, 99, 190)  # of pictures, which have colours of their own: seen on dark and light
-_SIZE = (4.6, 2.4)  # inches
-_SETTINGS: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "t2t",  # the same figures, the same bytes
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.frameon": False,
-}
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # grey, grey and alpha, RGB, RGBA
 
 
-def can_draw() -> bool:
-    """Returns whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
+def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Returns the file of a picture, [height, width, channels], with 1 to 4 channels.
+
+    W3C, Portable Network Graphics, third edition.
+    """
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    rows = pixels.reshape(height, width * channels)
+    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
+    content = zlib.compress(unfiltered.tobytes(), 9)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", content) + _chunk(b"IEND", b"")
 
 
-def draw(statistics: DatasetStatistics) -> dict[str, str]:
-    """Returns an `<svg>` element for each plot, by the names of `section.Plot`."""
-    drawn: dict[str, str] = {}
-    for feature in statistics.features:
-        if feature.histogram is not None:
-            by = f"length of {feature.name}" if feature.shape[:1] == (None,) else feature.name
-            name = f"histogram-{feature.name}"
-            drawn[name] = _svg(_histogram(feature.histogram, by), len(drawn))
-    for pair in statistics.pairs:
-        size = (3.4, 3.1)
-        drawn[f"pair-{pair.names[1]}"] = _svg(_pair(pair), len(drawn), size=size)
-    if statistics.buckets is not None:
-        bars = _buckets(statistics.buckets)
-        drawn["buckets"] = _svg(bars, len(drawn), panels=2, size=(4.6, 3.4))
-    return drawn
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
 
-def _histogram(histogram: Histogram, by: str) -> Callable[[list[Axes]], None]:
-    def paint(axes: list[Axes]) -> None:
-        (ax,) = axes
-        for place, (split, counts) in enumerate(histogram.counts.items()):
-            shares = np.asarray(counts) / max(1, sum(counts))
-            color = SERIES[place % len(SERIES)]
-            if place == 0:
-                ax.stairs(shares, histogram.edges, fill=True, color=color, alpha=0.25)
-            ax.stairs(shares, histogram.edges, color=color, linewidth=1.4, label=split)
-        if histogram.logarithmic:
-            ax.set_xscale("log")
-            ax.xaxis.set_major_formatter("{x:,.0f}")
-            ax.xaxis.set_minor_formatter("")
-        ax.margins(x=0.01)
-        ax.yaxis.set_major_formatter(_percent)
-        ax.set_xlabel(by)
-        ax.set_ylabel("share of rows")
-        ax.legend()
-
-    return paint
-
-
-def _pair(pair: PairHistogram) -> Callable[[list[Axes]], None]:
-    def paint(axes: list[Axes]) -> None:
-        (ax,) = axes
-        counts = np.asarray(pair.counts, float).T  # rows upwards
-        strength = np.log1p(counts) / max(1e-9, float(np.log1p(counts.max())))
-        pixels = np.zeros((*counts.shape, 4), np.uint8)
-        pixels[..., :3] = _SPECKLE
-        pixels[..., 3] = np.where(counts > 0, 40 + 215 * strength, 0)
-        end = pair.edges[-1]
-        extent = (0, end, 0, end)
-        ax.grid(visible=False)
-        ax.imshow(pixels, origin="lower", extent=extent, interpolation="none")
-        ax.plot([0, end], [0, end], color=INK, linewidth=0.7, linestyle=(0, (4, 4)))
-        ax.set_xlabel(f"length of {pair.names[0]}")
-        ax.set_ylabel(f"length of {pair.names[1]}")
-
-    return paint
-
-
-def _buckets(table: BucketTable) -> Callable[[list[Axes]], None]:
-    def paint(axes: list[Axes]) -> None:
-        rows, padding = axes
-        places = np.arange(len(table.buckets))
-        names = [str(one.high) if one.high is not None else "more" for one in table.buckets]
-        rows.bar(places, [one.rows for one in table.buckets], color=SERIES[0], width=0.8)
-        rows.yaxis.set_major_formatter("{x:,.0f}")
-        rows.set_ylabel("rows")
-        padding.bar(places, [one.padding for one in table.buckets], color=SERIES[1], width=0.8)
-        padding.axhline(table.padding, color=INK, linewidth=0.8, linestyle=(0, (4, 4)))
-        padding.yaxis.set_major_formatter(_percent)
-        padding.set_ylabel("padding")
-        padding.set_xlabel("longest length of the bucket")
-        step = max(1, len(places) // 12)
-        padding.set_xticks(places[::step], names[::step])
-        rows.tick_params(labelbottom=False)
-
-    return paint
-
-
-def _percent(share: float, _: float) -> str:
-    return f"{100 * share:g} %" if share else "0"
-
-
-def _svg(
-    paint: Callable[[list[Axes]], None],
-    number: int,
-    *,
-    panels: int = 1,
-    size: tuple[float, float] = _SIZE,
-) -> str:
-    """Draws a figure; `number` keeps its ids apart from those of the page's others."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    file = io.StringIO()
-    settings: Any = _SETTINGS
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a browser has them
-        figure = Figure(figsize=size, layout="constrained")
-        paint([*figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]])
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return _embedded(file.getvalue(), number, _VARIABLES)
-
-
-def _embedded(svg: str, number: int, colors: Mapping[str, str]) -> str:
-    """Makes a file an element of a page: ids of its own, colours of the page, no fixed size."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>plot{number}-", svg)
-    svg = re.sub(r'^<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg)
-    svg = re.sub(r'^<svg ([^>]*?)height="[^"]*"', r'<svg aria-hidden="true" \1', svg)
-    for color, variable in colors.items():
-        svg = svg.replace(color, variable)
-    return svg.strip()
+def data_of(pixels: npt.NDArray[np.uint8]) -> str:
+    """Returns a picture as the address of an image of a page; see `png`."""
+    return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"
 
 
 _TICKS = 5
@@ -338,12 +211,15 @@ class Frame:
         for place, label in scale.marks():
             yield svg_text(self.x(place), self.bottom + 16, label, anchor="middle")
 
+    def diagonal(self) -> str:
+        """Returns the dashed line on which both axes are equal."""
+        return _dashes((self.left, self.bottom), (self.right, self.top))
+
 
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT = 460, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 24, 196
-_FRAME = Frame(_LEFT, _RIGHT, _TOP, _BOTTOM)
+_FRAME = Frame(58, 444, 24, 196)
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
 _COLOURS = 5  # of the page's style
@@ -373,9 +249,6 @@ def chart(
 ) -> str:
     """Returns curves over steps as an `<svg>` element that takes its colours from its page.
 
-    It is drawn without matplotlib: every run has such a page, which is written again during the
-    run, in milliseconds.
-
     Args:
       curves: one or more, of which at least one has a finite value.
       logarithmic: by powers of ten, if no value is 0 or less.
@@ -397,27 +270,21 @@ def chart(
     def y(value: float) -> float:
         return _FRAME.y(heights.place(value))
 
-    legend, above = _legend(curves, levels)
-    box = f"0 {-above} {_WIDTH} {_HEIGHT + above}"
-    parts = [f'<svg viewBox="{box}" aria-hidden="true" font-size="11">']
-    parts += _grid(heights)
-    parts += _labels_below(widths)
-    parts += _name_below("step")
-    for mark in marks:
-        if first <= mark <= last:
-            parts.append(
-                f'<line x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{_TOP}" y2="{_BOTTOM}" '
-                'stroke="var(--soft)" stroke-dasharray="1 3"/>'
-            )
+    parts = [*_FRAME.rows(heights), *_FRAME.columns(widths)]
+    for step in marks:
+        if first <= step <= last:
+            parts.append(_dashes((x(step), _FRAME.top), (x(step), _FRAME.bottom), "1 3"))
     for name, level in levels.items():
-        parts.append(
-            f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" '
-            f'stroke="var(--ink)" stroke-dasharray="4 4"><title>{escaped(name)}</title></line>'
-        )
+        parts.append(_dashes((_FRAME.left, y(level)), (_FRAME.right, y(level)), title=name))
+    entries = []
     for place, curve in enumerate(curves):
         parts += _drawn(curve, place, x, y)
-    parts.append(legend)
-    return "\n".join([*parts, "</svg>"])
+        value = next((v for _, v in reversed(curve.points) if math.isfinite(v)), math.nan)
+        entries.append((_color(place), "●", f"{cut(curve.name, _LEGEND)} {number(value)}"))
+    for name, level in levels.items():
+        entries.append(("var(--ink)", "┄", f"{cut(name, _LEGEND)} {number(level)}"))
+    legend, above = _legend(entries)
+    return _svg([*parts, legend], "step", above=above)
 
 
 def scatter(points: Sequence[Point], axes: tuple[str, str]) -> str:
@@ -428,23 +295,14 @@ def scatter(points: Sequence[Point], axes: tuple[str, str]) -> str:
       axes: names of x and y.
     """
     scale = AxisScale(*axis_range([value for point in points for value in point]))
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
-    parts += _grid(scale)
-    parts += _labels_below(scale)
-    parts.append(
-        f'<line x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_TOP}" '
-        'stroke="var(--soft)" stroke-dasharray="4 4"/>'
-    )
+    parts = [*_FRAME.rows(scale), *_FRAME.columns(scale), _FRAME.diagonal()]
     for first, second in points:
         parts.append(
             f'<circle cx="{_FRAME.x(scale.place(first)):.1f}" '
             f'cy="{_FRAME.y(scale.place(second)):.1f}" r="2.4" fill="var(--series0)" '
             f'fill-opacity=".6"><title>{first:.6g}, {second:.6g}</title></circle>'
         )
-    names = [escaped(cut(name, _LEGEND)) for name in axes]
-    parts += _name_below(names[0])
-    parts.append(f'<text x="{_LEFT}" y="13" fill="var(--soft)">{names[1]}</text>')
-    return "\n".join([*parts, "</svg>"])
+    return _svg(parts, *axes)
 
 
 def downsampled(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
@@ -469,7 +327,7 @@ def _drawn(
     curve: Curve, place: int, x: Callable[[float], float], y: Callable[[float], float]
 ) -> Iterator[str]:
     """Yields a curve's lines, and its dots if they are few."""
-    color = f"var(--series{place % _COLOURS})"
+    color = _color(place)
     dash = _DASHES[place // _COLOURS % len(_DASHES)]
     line: list[str] = []
     for step, value in [*downsampled(curve.points), (math.inf, math.nan)]:
@@ -488,52 +346,148 @@ def _drawn(
         yield f"<title>{label}</title></circle>"
 
 
-def _legend(curves: Sequence[Curve], levels: Mapping[str, float]) -> tuple[str, int]:
-    """Returns the names with their last values, and the height of all lines above the first."""
-    entries = []
-    for place, curve in enumerate(curves):
-        last = next((v for _, v in reversed(curve.points) if math.isfinite(v)), math.nan)
-        entries.append((f"var(--series{place % _COLOURS})", "●", f"{curve.name} {number(last)}"))
-    entries += [("var(--ink)", "┄", f"{name} {number(v)}") for name, v in levels.items()]
+def _svg(
+    parts: Iterable[str], below: str, beside: str = "", *, frame: Frame = _FRAME, above: int = 0
+) -> str:
+    """Returns a plot with the names of its axes, and as much space above it as its legend needs."""
+    size = frame.right + _WIDTH - _FRAME.right, _HEIGHT + above
+    return "\n".join(
+        [
+            f'<svg viewBox="0 {-above} {size[0]} {size[1]}" aria-hidden="true" font-size="11">',
+            *parts,
+            svg_text(frame.x(0.5), frame.bottom + 30, cut(below, _LEGEND), anchor="middle"),
+            *([svg_text(frame.left, 13, cut(beside, _LEGEND), anchor="start")] if beside else ()),
+            "</svg>",
+        ]
+    )
+
+
+def _color(place: int) -> str:
+    return f"var(--series{place % _COLOURS})"
+
+
+def _dashes(start: Point, end: Point, dash: str = "4 4", title: str = "") -> str:
+    hint = f"<title>{escaped(title)}</title>" if title else ""
+    return (
+        f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}" '
+        f'stroke="var(--soft)" stroke-dasharray="{dash}">{hint}</line>'
+    )
+
+
+def _legend(entries: Iterable[tuple[str, str, str]]) -> tuple[str, int]:
+    """Returns the legend, and the height of all its lines above the first.
+
+    Args:
+      entries: colour, sign and text of each.
+    """
     lines: list[list[str]] = []
     left = 0.0
     for color, sign, label in entries:
-        label = f"{cut(label[: label.rindex(' ')], _LEGEND)}{label[label.rindex(' ') :]}"
         size = _LETTER * width(f"{sign} {label}") + 10
         if not lines or size > left:
             lines.append([])
-            left = _RIGHT - _LEFT
+            left = _FRAME.right - _FRAME.left
         gap = ' dx="10"' if lines[-1] else ""
         lines[-1].append(f'<tspan fill="{color}"{gap}>{sign} </tspan>{escaped(label)}')
         left -= size
     above = _LINE * (len(lines) - 1)
     texts = []
     for place, line in enumerate(lines):
-        start = f'<text x="{_LEFT}" y="{13 - above + _LINE * place}" fill="var(--ink)">'
+        start = f'<text x="{_FRAME.left}" y="{13 - above + _LINE * place}" fill="var(--ink)">'
         texts += [start, *line, "</text>"]
     return "".join(texts), above
 
 
-def _grid(scale: AxisScale) -> Iterator[str]:
-    """Yields a horizontal line for each label of the vertical axis."""
-    for place, label in scale.marks():
-        y = _FRAME.y(place)
-        yield (
-            f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
-            f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" '
-            f'fill="var(--soft)">{label}</text>'
+def draw(statistics: DatasetStatistics) -> dict[str, str]:
+    """Returns an `<svg>` element for each plot, by the names of `section.Plot`."""
+    drawn: dict[str, str] = {}
+    for feature in statistics.features:
+        if feature.histogram is not None:
+            has_lengths = feature.shape[:1] == (None,)
+            by = f"length of {feature.name}" if has_lengths else feature.name
+            drawn[f"histogram-{feature.name}"] = _histogram(
+                feature.histogram, by, whole=has_lengths
+            )
+    for pair in statistics.pairs:
+        drawn[f"pair-{pair.names[1]}"] = _pair(pair)
+    if statistics.buckets is not None:
+        drawn["buckets"] = _buckets(statistics.buckets)
+    return drawn
+
+
+def _histogram(histogram: Histogram, by: str, *, whole: bool) -> str:
+    log = histogram.logarithmic
+    ends = histogram.edges[0], histogram.edges[-1]
+    widths = AxisScale(*axis_range(list(map(math.log10, ends)) if log else ends), log, whole)
+    shares = {
+        split: [100 * count / max(1, sum(counts)) for count in counts]
+        for split, counts in histogram.counts.items()
+    }
+    heights = AxisScale(0.0, 1.05 * max(map(max, shares.values())) or 1.0)
+    parts = [*_FRAME.rows(heights), *_FRAME.columns(widths)]
+    for place, of_split in enumerate(shares.values()):
+        outline = [(histogram.edges[0], 0.0)]
+        for low, high, share in zip(histogram.edges, histogram.edges[1:], of_split, strict=False):
+            outline += [(low, share), (high, share)]
+        outline.append((histogram.edges[-1], 0.0))
+        line = " ".join(
+            f"{_FRAME.x(widths.place(edge)):.1f},{_FRAME.y(heights.place(share)):.1f}"
+            for edge, share in outline
         )
+        fill = "none" if place else _color(place)
+        parts.append(
+            f'<polyline points="{line}" fill="{fill}" fill-opacity=".25" stroke="{_color(place)}" '
+            'stroke-width="1.4"/>'
+        )
+    entries = [(_color(place), "●", split) for place, split in enumerate(shares)]
+    legend, above = _legend([*entries, ("var(--soft)", "↑", "% of rows")])
+    return _svg([*parts, legend], by, above=above)
 
 
-def _labels_below(scale: AxisScale) -> Iterator[str]:
-    for place, label in scale.marks():
-        start = f'<text x="{_FRAME.x(place):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
-        yield f'{start} fill="var(--soft)">{label}</text>'
+_SQUARE = Frame(58, 58 + _FRAME.bottom - _FRAME.top, _FRAME.top, _FRAME.bottom)
+_SPECKLE = (37, 99, 190)  # of pictures, which have colours of their own: seen on dark and light
 
 
-def _name_below(name: str) -> Iterator[str]:
-    yield f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_BOTTOM + 30}" text-anchor="middle"'
-    yield f'fill="var(--soft)">{name}</text>'
+def _pair(pair: PairHistogram) -> str:
+    counts = np.asarray(pair.counts, float).T[::-1]  # rows upwards
+    strength = np.log1p(counts) / max(1e-9, float(np.log1p(counts.max())))
+    pixels = np.zeros((*counts.shape, 4), np.uint8)
+    pixels[..., :3] = _SPECKLE
+    pixels[..., 3] = np.where(counts > 0, 40 + 215 * strength, 0)
+    scale, size = AxisScale(0.0, pair.edges[-1], whole=True), _SQUARE.bottom - _SQUARE.top
+    picture = (
+        f'<image href="{data_of(pixels)}" x="{_SQUARE.left}" y="{_SQUARE.top}" width="{size}" '
+        f'height="{size}" preserveAspectRatio="none"/>'
+    )
+    parts = [*_SQUARE.rows(scale), *_SQUARE.columns(scale), picture, _SQUARE.diagonal()]
+    first, second = (f"length of {name}" for name in pair.names)
+    return _svg(parts, first, second, frame=_SQUARE)
+
+
+_UPPER, _LOWER = Frame(58, 444, 24, 100, margin=12), Frame(58, 444, 120, 196, margin=12)
+
+
+def _buckets(table: BucketTable) -> str:
+    """Returns the rows of each bucket, and the share of padding below."""
+    names = [str(one.high) if one.high is not None else "more" for one in table.buckets]
+    widths = AxisScale(0.0, 1.0, names=tuple(names))
+    paddings = [100 * one.padding for one in table.buckets]
+    panels = ((_UPPER, [float(one.rows) for one in table.buckets]), (_LOWER, paddings))
+    parts: list[str] = []
+    for place, (frame, values) in enumerate(panels):
+        heights = AxisScale(0.0, 1.05 * max(values) or 1.0)
+        parts += frame.rows(heights)
+        bar = 0.8 * (frame.right - frame.left - 2 * frame.margin) / max(len(values), 16)
+        for name, value in zip(names, values, strict=True):
+            x, y = frame.x(widths.place(name)), frame.y(heights.place(value))
+            parts.append(
+                f'<rect x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar:.1f}" '
+                f'height="{frame.bottom - y:.1f}" fill="{_color(place)}"/>'
+            )
+    level = _LOWER.y(heights.place(100 * table.padding))
+    parts += [*_LOWER.columns(widths), _dashes((_LOWER.left, level), (_LOWER.right, level))]
+    parts.append(svg_text(_LOWER.left, _LOWER.top - 6, "% of padding", anchor="start"))
+    return _svg(parts, "longest length of the bucket", "rows", frame=_LOWER)
 
 
 _CELL = 0.19  # inches, of a row or column with a word beside it
@@ -554,6 +508,11 @@ _HEAT_MAP_SETTINGS: Any = {
     "figure.facecolor": "white",
     "axes.facecolor": "#e9ebee",  # seen where there is no number
 }
+
+
+def can_draw() -> bool:
+    """Returns whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def check_matplotlib(what: str) -> None:
@@ -593,7 +552,8 @@ def heat_maps(
     from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
 
-    wide = _panels_in_a_row(len(matrices))
+    least = math.ceil(math.sqrt(len(matrices)))  # near a square, if possible without a gap
+    wide = next((n for n in range(least, 2 * least) if len(matrices) % n == 0), least)
     high = math.ceil(len(matrices) / wide)
     panel = [max(_LEAST_PANEL, _CELL * len(words)) for words in (columns, rows)]
     if numbers is not None and len(rows) <= _MOST_NUMBERS:
@@ -628,12 +588,6 @@ def heat_maps(
         figure.suptitle(visible(title), fontsize=9)
         figure.colorbar(image, ax=list(panels), shrink=0.6, aspect=30)
     return figure
-
-
-def _panels_in_a_row(count: int) -> int:
-    """Returns how many panels make a shape near a square, if possible without a gap."""
-    least = math.ceil(math.sqrt(count))
-    return next((wide for wide in range(least, 2 * least) if count % wide == 0), least)
 
 
 def _word(text: str) -> str:

@@ -49,12 +49,14 @@ class Slices:
         share = self._errors / max(1, self._rows)
         found = []
         for (what, value), (rows, errors) in self._counts.items():
-            if _LEAST_ROWS <= rows < self._rows and (bound := _lower(errors, rows)) > share:
-                one = {"slice": f"{what} {value}", "rows": rows, "errors": errors}
-                found.append((-bound, {**one, "share": errors / rows}))
-        return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1]["slice"]))][
-            :_SHOWN
-        ]
+            if not _LEAST_ROWS <= rows < self._rows:
+                continue
+            bound, _ = wilson_interval(errors / rows, rows, _DEVIATIONS)
+            if bound > share:
+                counts = {"rows": rows, "errors": errors, "share": errors / rows}
+                found.append((-bound, {"slice": f"{what} {value}", **counts}))
+        found.sort(key=lambda pair: (pair[0], pair[1]["slice"]))
+        return [one for _, one in found[:_SHOWN]]
 
 
 def _slices_of(inputs: Mapping[str, Any], right: Any) -> Iterator[tuple[str, str]]:
@@ -72,12 +74,12 @@ def _slices_of(inputs: Mapping[str, Any], right: Any) -> Iterator[tuple[str, str
             yield f"{name} is", repr(value)
 
 
-def _lower(errors: int, rows: int) -> float:
-    """Returns the lower bound of Wilson's interval of a share."""
-    squared = _DEVIATIONS**2
-    middle = errors + squared / 2
-    half = _DEVIATIONS * math.sqrt(errors * (rows - errors) / rows + squared / 4)
-    return (middle - half) / (rows + squared)
+def wilson_interval(share: float, rows: int, deviations: float = 1.96) -> tuple[float, float]:
+    """Returns the interval of a share of some rows, by default of 95 % (Wilson 1927)."""
+    rows, share = max(1, rows), min(1.0, max(0.0, share))
+    spread = deviations * math.sqrt(share * (1 - share) / rows + (deviations / (2 * rows)) ** 2)
+    centre, scale = share + deviations**2 / (2 * rows), 1 + deviations**2 / rows
+    return (centre - spread) / scale, (centre + spread) / scale
 
 
 def sections_of_slices(results: Mapping[str, Any]) -> Iterator[Section]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from t2t_torch import reports
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, UsageError
@@ -27,46 +28,9 @@ from t2t_torch.features.feature import (
 from t2t_torch.features.real import num_channels, scale
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.reports import (
-    describe,
-    describe_entry,
-    describe_value,
-    draw,
-    empty_length,
-    is_listed_by_word,
-    summarize,
-)
-from t2t_torch.reports.column_statistics import (
-    BucketTable,
-    Hashes,
-    Histogram,
-    LabelCounts,
-    Lengths,
-    Numbers,
-    Overlap,
-    Pair,
-    PairHistogram,
-    Repeats,
-    RowKeys,
-    Spans,
-    StoredColumn,
-    Unknowns,
-    combined,
-    count_labels,
-    distinct,
-    extremes,
-    histogram_of,
-    lengths_of,
-    number_histogram,
-    numbers_of,
-    overlap_of,
-    pair_histogram,
-    raw,
-    repeats_of,
-    row_hashes,
-    spans_of,
-    unknowns_of,
-)
+from t2t_torch.reports import column_statistics as per_column
+from t2t_torch.reports import is_listed_by_word
+from t2t_torch.reports.column_statistics import Overlap, Pair, StoredColumn
 from t2t_torch.text.near_duplicates import NearDuplicates
 
 MOST_COMPARED = 200_000
@@ -145,7 +109,7 @@ def sample_row(
 ) -> SampleRow:
     """Reads a row."""
     stored = {name: columns[name].row(row) for name in features.all}
-    pictures = {name: draw(feature, stored[name]) for name, feature in features.all.items()}
+    pictures = {name: reports.draw(feature, stored[name]) for name, feature in features.all.items()}
     return SampleRow(
         split=split,
         row=row,
@@ -170,7 +134,7 @@ def text_of(
     limit: int = _MAX_CHARACTERS,
 ) -> str:
     """Returns the value of a feature as text of at most about `limit` characters."""
-    text = describe(features.all[name], name, features, stored, limit)
+    text = reports.describe(features.all[name], name, features, stored, limit)
     return text if len(text) <= limit else text[:limit].rstrip() + "…"
 
 
@@ -188,7 +152,9 @@ def _aligned(
         if not beside:
             continue
         entries = [words.decode(stored[name])]
-        entries += [list(map(describe_entry, features.all[x].decode(stored[x]))) for x in beside]
+        entries += [
+            list(map(reports.describe_entry, features.all[x].decode(stored[x]))) for x in beside
+        ]
         count = max(map(len, entries))
         padded = [column + [""] * (count - len(column)) for column in entries]
         rows = tuple(zip(*(column[:_MAX_WORDS] for column in padded), strict=True))
@@ -228,12 +194,12 @@ class SplitFeatureStats:
     """
 
     values: int
-    lengths: Lengths | None
+    lengths: per_column.Lengths | None
     distinct: int
-    unknowns: Unknowns | None
-    labels: LabelCounts | None
-    numbers: tuple[Numbers, ...]
-    spans: Spans | None
+    unknowns: per_column.Unknowns | None
+    labels: per_column.LabelCounts | None
+    numbers: tuple[per_column.Numbers, ...]
+    spans: per_column.Spans | None
     longest: tuple[Extreme, ...]
     shortest: tuple[Extreme, ...]
     summary: Mapping[str, float | str]
@@ -260,7 +226,7 @@ class FeatureStats:
     vocab_size: int
     shape: tuple[int | None, ...]
     splits: Mapping[str, SplitFeatureStats]
-    histogram: Histogram | None
+    histogram: per_column.Histogram | None
 
 
 @dataclass(frozen=True)
@@ -287,13 +253,13 @@ class DatasetStatistics:
     data_dir: str
     rows: Mapping[str, int]
     features: tuple[FeatureStats, ...]
-    pairs: tuple[PairHistogram, ...]
-    repeats: Mapping[str, Repeats]
+    pairs: tuple[per_column.PairHistogram, ...]
+    repeats: Mapping[str, per_column.Repeats]
     overlaps: tuple[Overlap, ...]
     samples: tuple[SampleRow, ...]
     near: tuple[Overlap, ...] = ()
     starts: Mapping[str, Mapping[int, Mapping[str, str]]] = field(default_factory=dict)
-    buckets: BucketTable | None = None
+    buckets: per_column.BucketTable | None = None
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
@@ -342,13 +308,13 @@ class Reader:
           DataError: the stored data does not fit the features.
         """
         figures: dict[str, dict[str, SplitFeatureStats]] = {name: {} for name in self.features.all}
-        keys: dict[str, RowKeys] = {}
+        keys: dict[str, per_column.RowKeys] = {}
         for split in self._shards:
-            hashes: dict[str, Hashes] = {}
+            hashes: dict[str, per_column.Hashes] = {}
             for name in self.features.all:
                 logging.debug("Looking at %s of %s.", name, split)
-                hashes[name] = row_hashes(self._columns[split][name])
-                figures[name][split] = self._figures(split, name, distinct(hashes[name]))
+                hashes[name] = per_column.row_hashes(self._columns[split][name])
+                figures[name][split] = self._figures(split, name, per_column.distinct(hashes[name]))
             keys[split] = self._keys(hashes)
         statistics = DatasetStatistics(
             problem=problem,
@@ -356,9 +322,9 @@ class Reader:
             rows={split: one.num_rows for split, one in self._shards.items()},
             features=tuple(self._feature(name, figures[name]) for name in self.features.all),
             pairs=self._pairs(),
-            repeats={split: repeats_of(one) for split, one in keys.items()},
+            repeats={split: per_column.repeats_of(one) for split, one in keys.items()},
             overlaps=tuple(
-                overlap_of(split, keys[split], other, keys[other])
+                per_column.overlap_of(split, keys[split], other, keys[other])
                 for place, split in enumerate(keys)
                 for other in list(keys)[:place]
             ),
@@ -382,7 +348,7 @@ class Reader:
             pairs = []
             for row in range(self._shards[split].num_rows):
                 parts = (
-                    describe_value(feature, feature.decode(columns[name].row(row)))
+                    reports.describe_value(feature, feature.decode(columns[name].row(row)))
                     for name, feature in texts.items()
                 )
                 text = " ".join(parts)
@@ -394,14 +360,14 @@ class Reader:
             found.append(Overlap(split, first, len(pairs), near, None, ()))
         return tuple(found)
 
-    def _keys(self, hashes: Mapping[str, Hashes]) -> RowKeys:
+    def _keys(self, hashes: Mapping[str, per_column.Hashes]) -> per_column.RowKeys:
         inputs = {name: hashes[name] for name in self.features.inputs}
         targets = {name: hashes[name] for name in self.features.targets}
         rest = np.zeros_like(next(iter(hashes.values())))
         for name in self.features.all:
             if name not in inputs and name not in targets:
-                rest = combined(rest, hashes[name])
-        return RowKeys.of(inputs, targets, rest)
+                rest = per_column.combined(rest, hashes[name])
+        return per_column.RowKeys.of(inputs, targets, rest)
 
     def _feature(self, name: str, splits: Mapping[str, SplitFeatureStats]) -> FeatureStats:
         feature = self.features.all[name]
@@ -415,73 +381,69 @@ class Reader:
             histogram=self._histogram(name, feature),
         )
 
-    def _histogram(self, name: str, feature: Feature) -> Histogram | None:
+    def _histogram(self, name: str, feature: Feature) -> per_column.Histogram | None:
         if not self._shards:
             return None
         if name in select_measured(self.features.all):
-            return histogram_of({split: one[name] for split, one in self._lengths.items()})
-        if num_channels(feature) == 1 and feature.shape in ((), (1,)):
-            return number_histogram(
-                {split: self._numbers(feature, one[name]) for split, one in self._columns.items()}
+            return per_column.histogram_of(
+                {split: one[name] for split, one in self._lengths.items()}
             )
+        if num_channels(feature) == 1 and feature.shape in ((), (1,)):
+            mean, std = scale(feature)
+            numbers = {
+                split: np.concatenate([rows.values for _, rows in one[name].blocks()])
+                for split, one in self._columns.items()
+            }
+            if mean:
+                numbers = {split: one * std[0] + mean[0] for split, one in numbers.items()}
+            return per_column.number_histogram(numbers)
         return None
-
-    @staticmethod
-    def _numbers(feature: Feature, column: StoredColumn) -> npt.NDArray[Any]:
-        values = np.concatenate([rows.values for _, rows in column.blocks()])
-        mean, std = scale(feature)
-        return values * std[0] + mean[0] if mean else values
 
     def _figures(self, split: str, name: str, different: int) -> SplitFeatureStats:
         feature, column = self.features.all[name], self._columns[split][name]
         lengths = self._lengths[split][name]
         count = min(_EXTREMES, len(column)) if name in self._texts else 0
-        longest = extremes(lengths, count, longest=True) if count else ()
-        shortest = extremes(lengths, count, longest=False) if count else ()
+        longest = per_column.extremes(lengths, count, longest=True) if count else ()
+        shortest = per_column.extremes(lengths, count, longest=False) if count else ()
+        channels = 0 if name in self._sequences else num_channels(feature)
+        numbers = (
+            per_column.raw(feature, per_column.numbers_of(column, channels)) if channels else ()
+        )
         return SplitFeatureStats(
             values=column.num_values,
-            lengths=lengths_of(lengths, 1 + empty_length(feature))
+            lengths=per_column.lengths_of(lengths, 1 + reports.empty_length(feature))
             if name in self._sequences
             else None,
             distinct=different,
-            unknowns=unknowns_of(feature, column, self._spelling(split, name))
+            unknowns=per_column.unknowns_of(feature, column, self._spelling(split, name))
             if isinstance(feature, Text)
             else None,
-            labels=count_labels(feature, column) if feature.labels else None,
-            numbers=self._moments(name, column),
-            spans=spans_of(feature, column),
+            labels=per_column.count_labels(feature, column) if feature.labels else None,
+            numbers=numbers[:_MAX_PLACES],
+            spans=per_column.spans_of(feature, column),
             longest=tuple(Extreme(row, int(lengths[row])) for row in longest),
             shortest=tuple(Extreme(row, int(lengths[row])) for row in shortest),
-            summary=summarize(feature, (column.row(row) for row in range(len(column)))),
+            summary=reports.summarize(feature, (column.row(row) for row in range(len(column)))),
         )
-
-    def _moments(self, name: str, column: StoredColumn) -> tuple[Numbers, ...]:
-        feature = self.features.all[name]
-        channels = num_channels(feature)
-        if not channels or name in self._sequences:
-            return ()
-        return raw(feature, numbers_of(column, channels))[:_MAX_PLACES]
 
     def _spelling(self, split: str, name: str) -> tuple[WordCharacters, StoredColumn] | None:
         """Returns the characters of a feature's words, if each word has one id."""
         words = self.features.all[name]
         for other, feature in self.features.all.items():
             if isinstance(feature, WordCharacters) and feature.of == name:
-                same = np.array_equal(
-                    self._lengths[split][other], self._lengths[split][name] - empty_length(words)
-                )
-                if same:
+                lengths = self._lengths[split]
+                if np.array_equal(lengths[other], lengths[name] - reports.empty_length(words)):
                     return feature, self._columns[split][other]
         return None
 
-    def _pairs(self) -> tuple[PairHistogram, ...]:
+    def _pairs(self) -> tuple[per_column.PairHistogram, ...]:
         """Returns the histograms of the first input text and each other text in the first split."""
         texts = list(select_texts(self.features.all))
         if not self._shards or len(texts) < 2 or texts[0] not in self.features.inputs:
             return ()
         lengths = next(iter(self._lengths.values()))
         return tuple(
-            pair_histogram((texts[0], other), lengths[texts[0]], lengths[other])
+            per_column.pair_histogram((texts[0], other), lengths[texts[0]], lengths[other])
             for other in texts[1:]
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import t2t_torch
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, read_json
+from t2t_torch.run.checksums import Explanations
 from t2t_torch.run.storage import make_folder, sync_folder, write_file
 from t2t_torch.run.tensors import (
     TensorSlice,
@@ -231,7 +233,7 @@ class Checkpoint:
             renamed.
         """
         manifest = self.manifest()
-        try:
+        with self._explaining_faults():
             files, step = manifest["files"], manifest["step"]
             kinds = ("model",) if manifest.get("averaged_steps") else ("model", "optimizer")
             missing = _unlisted(files, kinds)
@@ -243,12 +245,6 @@ class Checkpoint:
                 )
             for name, expected in files.items():
                 _verify_file(self.path / name, expected["bytes"], expected["sha256"])
-        except FileNotFoundError as error:
-            raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: {error}") from error
 
     def manifest(self) -> dict[str, Any]:
         """Reads `MANIFEST.json`.
@@ -256,17 +252,23 @@ class Checkpoint:
         Raises:
           CheckpointError: it is missing or damaged.
         """
-        try:
+        with self._explaining_faults():
             manifest = read_json(self.path / MANIFEST)
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path}: {MANIFEST} is missing") from None
+            if not isinstance(manifest, dict):
+                raise ValueError("it is no object")
+        return manifest
+
+    @contextlib.contextmanager
+    def _explaining_faults(self) -> Iterator[None]:
+        """Converts errors of missing, unreadable and damaged files to CheckpointError."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be read: {error}") from error
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: {error}") from error
-        if not isinstance(manifest, dict):
-            raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: it is no object")
-        return manifest
 
     def check_vocabularies(self, folder: Path) -> None:
         """Checks that the vocabularies in `folder` are those of the checkpoint.
@@ -379,21 +381,13 @@ class Checkpoint:
         return read_tensors(stored) if stored else {}
 
     @classmethod
-    def write(
-        cls,
-        path: Path,
-        snapshot: Snapshot,
-        *,
-        copies: Mapping[str, bytes],
-        vocabularies: Mapping[str, str],
-    ) -> None:
+    def write(cls, path: Path, snapshot: Snapshot, *, metadata: Explanations) -> None:
         """Writes a snapshot to a new folder, flushes it to disk and verifies it by reading it back.
 
         Args:
           path: temporary folder, which must not exist.
           snapshot: the snapshot.
-          copies: copies of run metadata files, by name.
-          vocabularies: sha256 of each vocabulary, by name.
+          metadata: metadata of the run.
 
         Raises:
           OSError: it cannot be written.
@@ -401,7 +395,7 @@ class Checkpoint:
         """
         make_folder(path)
         files = cls.write_tensors(path, snapshot)
-        cls.write_rest(path, snapshot, files, copies=copies, vocabularies=vocabularies)
+        cls.write_rest(path, snapshot, files, metadata)
 
     @classmethod
     def write_tensors(cls, path: Path, snapshot: Snapshot) -> Files:
@@ -426,13 +420,7 @@ class Checkpoint:
 
     @classmethod
     def write_rest(
-        cls,
-        path: Path,
-        snapshot: Snapshot,
-        tensors: Files,
-        *,
-        copies: Mapping[str, bytes],
-        vocabularies: Mapping[str, str],
+        cls, path: Path, snapshot: Snapshot, tensors: Files, metadata: Explanations
     ) -> None:
         """Writes all other files, the manifest last, and flushes the folder to disk.
 
@@ -440,19 +428,18 @@ class Checkpoint:
           path: folder of the tensors.
           snapshot: the snapshot.
           tensors: manifest entries of the tensor files.
-          copies: copies of run metadata files, by name.
-          vocabularies: sha256 of each vocabulary, by name.
+          metadata: metadata of the run.
 
         Raises:
           OSError: it cannot be written.
           CheckpointError: the content read back differs.
         """
         state = snapshot.state.model_dump_json(indent=2) + "\n"
-        rest = {name: [content] for name, content in copies.items()}
+        rest = {name: [content] for name, content in metadata.copies.items()}
         files = {**tensors, **_written(path, {TRAINER: [state.encode()], **rest})}
         manifest: dict[str, Any] = {"step": snapshot.state.step, "files": files}
-        if vocabularies:
-            manifest["vocabularies"] = dict(vocabularies)
+        if metadata.vocabularies:
+            manifest["vocabularies"] = dict(metadata.vocabularies)
         if snapshot.averaged_steps:
             manifest["averaged_steps"] = list(snapshot.averaged_steps)
         text = (json.dumps(manifest, indent=2) + "\n").encode()

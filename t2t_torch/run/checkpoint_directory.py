@@ -27,7 +27,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ class Ratings:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / FILE
+        self._folder, self._file = folder, folder / FILE
 
     def add(
         self,
@@ -155,21 +155,19 @@ class Ratings:
         value: float,
         *,
         lower_is_better: bool,
-        others: Collection[int],
         metric: str = "",
         loss: float = math.nan,
     ) -> None:
         """Stores a value; one that is not finite is ignored.
 
         Warns if the file cannot be written.  Stored values of another metric or direction are not
-        comparable and are dropped.
+        comparable and are dropped; so are those of later steps without a checkpoint, from before a
+        resumed run lost it.
 
         Args:
           step: step of the checkpoint.
           value: value of the metric.
           lower_is_better: lower values are better.
-          others: steps of checkpoints; values of later steps without one, from before a resumed
-            run lost it, are dropped.
           metric: full name of the metric.
           loss: loss of the checkpoint, which decides between equal values.
         """
@@ -178,6 +176,7 @@ class Ratings:
         except CheckpointError as error:
             _warn(f"{error}; starting again")
             before = None
+        others = checkpoint_folders(self._folder)
         columns: list[dict[int, float]] = [{}, {}]
         if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
             columns = [dict(before.values), dict(before.losses)]
@@ -238,60 +237,6 @@ class Ratings:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Deletion:
-    """Deletes checkpoints after a new one is written, or to free disk space for it.
-
-    Args:
-      retention: the retention policy.
-      ratings: metric values of evaluated checkpoints.
-    """
-
-    def __init__(self, retention: Retention, ratings: Ratings) -> None:
-        self._retention = retention
-        self._ratings = ratings
-
-    def after(self, written: Checkpoint, checkpoints: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
-        """Deletes superfluous checkpoints and returns them.
-
-        Args:
-          written: the newest checkpoint known to be valid.
-          checkpoints: all, oldest first.
-
-        Raises:
-          OSError: the disk fails.
-          CheckpointError: `best.json` is damaged.
-        """
-        ranked = self._ratings.ranked()
-        superfluous = self._retention.superfluous(checkpoints, written, ranked)
-        for checkpoint in superfluous:
-            # Renames first: a crash during deletion leaves no partial checkpoint.
-            removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
-            rename(checkpoint.path, removed)
-            remove_folder(removed)
-        return superfluous
-
-    def before(self, coming: Checkpoint, there: Sequence[Checkpoint], error: Exception) -> None:
-        """Frees space after a save failed on a full disk, by deleting checkpoints early.
-
-        The newest checkpoint is kept; if it is corrupt, all are.
-
-        Args:
-          coming: the checkpoint being written.
-          there: all others, oldest first.
-          error: the failure.
-        """
-        if not (isinstance(error, OSError) and error.errno in _FULL) or len(there) < 2:
-            return
-        try:
-            there[-1].verify()
-            deleted = self.after(there[-1], sorted([*there, coming]))
-            if deleted:
-                names = ", ".join(one.path.name for one in deleted)
-                _warn(f"deleted before {coming.path.name} is written, to free disk space: {names}")
-        except (OSError, CheckpointError) as fault:
-            _warn(f"nothing is deleted to free disk space: {fault}")
-
-
 def write_share(
     snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: ProcessGroup
 ) -> None:
@@ -327,10 +272,8 @@ def write_share(
     def finish() -> None:
         if leads:
             tensors = {name: entry for one in files for name, entry in one.items()}
-            said = Explanations.of(final.path.parent)
-            Checkpoint.write_rest(
-                staged, snapshot, tensors, copies=said.copies, vocabularies=said.vocabularies
-            )
+            metadata = Explanations.of(final.path.parent)
+            Checkpoint.write_rest(staged, snapshot, tensors, metadata)
             rename(staged, final.path)
 
     try:
@@ -363,6 +306,9 @@ class CheckpointDirectory:
       keep_every_n_hours: also keep one per such period of training time; 0: none.
       is_hurried: whether a signal to terminate has come, which shortens retries of a save.
       wait: called with the seconds before a failed save is retried.
+
+    Attributes:
+      rate: stores the metric value of a checkpoint, even while it is written; see `Ratings.add`.
     """
 
     def __init__(
@@ -380,11 +326,9 @@ class CheckpointDirectory:
         self._patience = RetryPolicy(is_hurried)
         self.wait = self._patience.wait if wait is None else wait
         self._ratings = Ratings(self.path)
-        retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
-        self._deletion = Deletion(retention, self._ratings)
-        self._reported: set[Path] = (
-            set()
-        )  # corrupt ones that could not be renamed, already reported
+        self.rate = self._ratings.add
+        self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
+        self._reported: set[Path] = set()  # corrupt ones that were not renamed
         self._peers: ProcessGroup | None = None
 
     def list(self) -> list[Checkpoint]:
@@ -516,27 +460,6 @@ class CheckpointDirectory:
     def _check_vocabularies(self, checkpoint: Checkpoint) -> None:
         checkpoint.check_vocabularies(self.path)
 
-    def rate(
-        self,
-        step: int,
-        value: float,
-        *,
-        lower_is_better: bool,
-        metric: str = "",
-        loss: float = math.nan,
-    ) -> None:
-        """Stores the metric value of a checkpoint in `best.json`, even while it is being written.
-
-        Args:
-          step: step of the checkpoint.
-          value: value of the monitored metric; one that is not finite is never the best.
-          lower_is_better: lower values are better.
-          metric: full name of the metric; values of another are dropped.
-          loss: loss of the checkpoint, which decides between equal values; NaN: unknown.
-        """
-        there, less = {checkpoint.step for checkpoint in self.list()}, lower_is_better
-        self._ratings.add(step, value, lower_is_better=less, others=there, metric=metric, loss=loss)
-
     def best(self) -> Checkpoint | None:
         """Returns the best valid checkpoint, None if none was evaluated.
 
@@ -613,7 +536,7 @@ class CheckpointDirectory:
         try:
             latest = {"checkpoint": final.path.name, "step": final.step}
             replace_file(self.path / "latest.json", json.dumps(latest) + "\n")
-            self._deletion.after(final, self.list())
+            self._delete_superfluous(final, self.list())
         except (OSError, CheckpointError) as error:  # the checkpoint itself is valid
             _warn(f"after saving {final.path}: {error}")
         return final
@@ -628,9 +551,51 @@ class CheckpointDirectory:
         if not there or there[-1].step != step:
             return
         try:
-            self._deletion.after(there[-1], there)
+            self._delete_superfluous(there[-1], there)
         except (OSError, CheckpointError) as error:
             _warn(f"superfluous checkpoints of '{self.path}' may be left: {error}")
+
+    def _delete_superfluous(
+        self, written: Checkpoint, checkpoints: Sequence[Checkpoint]
+    ) -> Sequence[Checkpoint]:
+        """Deletes superfluous checkpoints and returns them.
+
+        Args:
+          written: the newest checkpoint known to be valid.
+          checkpoints: all, oldest first.
+
+        Raises:
+          OSError: the disk fails.
+          CheckpointError: `best.json` is damaged.
+        """
+        ranked = self._ratings.ranked()
+        superfluous = self._retention.superfluous(checkpoints, written, ranked)
+        for checkpoint in superfluous:
+            # Renames first: a crash during deletion leaves no partial checkpoint.
+            removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
+            rename(checkpoint.path, removed)
+            remove_folder(removed)
+        return superfluous
+
+    def _free_space(self, coming: Checkpoint, there: Sequence[Checkpoint]) -> None:
+        """Deletes checkpoints before one is written, for which the disk is too full.
+
+        The newest checkpoint is kept; if it is corrupt, all are.
+
+        Args:
+          coming: the checkpoint being written.
+          there: all others, oldest first.
+        """
+        if len(there) < 2:
+            return
+        try:
+            there[-1].verify()
+            deleted = self._delete_superfluous(there[-1], sorted([*there, coming]))
+            if deleted:
+                names = ", ".join(one.path.name for one in deleted)
+                _warn(f"deleted before {coming.path.name} is written, to free disk space: {names}")
+        except (OSError, CheckpointError) as fault:
+            _warn(f"nothing is deleted to free disk space: {fault}")
 
     def give_up(self) -> None:
         """Limits a save that waits for the disk to one more attempt."""
@@ -655,7 +620,8 @@ class CheckpointDirectory:
             if snapshot.share is None or not snapshot.share.rank:
                 again = f"{error}; trying again in {seconds:g} s"
                 _warn(f"the checkpoint {final.path.name} is not written yet: {again}")
-                self._deletion.before(final, others, error)
+                if isinstance(error, OSError) and error.errno in _FULL:
+                    self._free_space(final, others)
             self.wait(seconds)
         if any(self._of_all(lambda: self._patience.is_replaced, snapshot)):
             remedy = "It is not tried again, as that of a later step is to be written"
@@ -681,10 +647,7 @@ class CheckpointDirectory:
         if staged is None:
             return
         try:
-            metadata = Explanations.of(self.path)
-            Checkpoint.write(
-                staged, snapshot, copies=metadata.copies, vocabularies=metadata.vocabularies
-            )
+            Checkpoint.write(staged, snapshot, metadata=Explanations.of(self.path))
             rename(staged, final.path)
         except Exception:
             shutil.rmtree(staged, ignore_errors=True)

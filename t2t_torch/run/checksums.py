@@ -51,9 +51,12 @@ def read_checked(run: Path, name: str, known: Sums | None = None) -> bytes:
         if not expected or hashlib.sha256(content).hexdigest() in expected:
             return content
         known = None
+    listed = f"the one in {run / FILE}"
+    if not (run / FILE).exists():
+        listed = "that of the copy in the newest checkpoint"
     raise CheckpointError(
-        f"{run / name} was altered since t2t-trainer wrote it: its sha256 is "
-        f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nIf you changed the "
+        f"{run / name} was altered since t2t-trainer wrote it: its sha256 is not "
+        f"{listed}. {how_to_restore(run, name, expected)}\nIf you changed the "
         f"file on purpose, add its new checksum: (cd {run} && sha256sum {name} >> {FILE})"
     )
 
@@ -158,12 +161,6 @@ class Explanations:
         copies = {file.name: read_bytes(file) for file in files if file.exists()}
         vocabularies = [file for pattern in _VOCABULARIES for file in sorted(run.glob(pattern))]
         return cls(copies, {file.name: sha256_of(file) for file in vocabularies})
-
-
-def _source_of_sums(run: Path) -> str:
-    if (run / FILE).exists():
-        return f"not the one in {run / FILE}"
-    return "not that of the copy in the newest checkpoint"
 
 
 def _read(run: Path) -> Sums | None:

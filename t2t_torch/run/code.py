@@ -58,20 +58,15 @@ def keep_code(
       "code/my/model.py: changed" for each copied file that differs from the run's present copy.
     """
     files = {f"{CODE}/{name}": content for name, content in (trial or {}).items()}
-    for folder in task.usr_dirs:
-        root = _present(Path(folder), directory.path)
+    for folder in map(Path, task.usr_dirs):
+        places = (folder, directory.path / CODE / folder.name)  # or the run's present copy
+        root = next((place.resolve() for place in places if place.is_dir()), None)
         if root is not None and registry.has_python(root):
             copies = contents_of(root, [*code_in(root, directory.path), *_imported_beside(root)])
             files |= {f"{CODE}/{name}": content for name, content in copies.items()}
     for name, content in _declarations_of(task).items():
         files[f"{registry.DECLARATIONS}/{name}.json"] = content
     return directory.keep(files)
-
-
-def _present(folder: Path, run: Path) -> Path | None:
-    """Returns a folder of code, or the run's copy of it; None if there is neither."""
-    places = (folder, run / CODE / folder.name)
-    return next((place.resolve() for place in places if place.is_dir()), None)
 
 
 def contents_of(root: Path, files: Iterable[Path]) -> dict[str, bytes]:
@@ -119,15 +114,16 @@ def code_in(root: Path, run: Path) -> list[Path]:
 def _files_in(root: Path, run: Path, rules: GitIgnoreSpec) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         here = Path(folder)
-        inside = [one for one in folders if not _is_left_out(here / one, root, rules)]
-        folders[:] = [one for one in inside if not _is_no_code(here / one, run)]
+        folders[:] = [
+            one
+            for one in folders
+            if not _is_left_out(here / one, root, rules)
+            and here / one != run
+            and not any((here / one / name).exists() for name in _NO_CODE_WITH)
+        ]
         for name in names:
             if not _is_left_out(here / name, root, rules) and (here / name).is_file():
                 yield here / name
-
-
-def _is_no_code(folder: Path, run: Path) -> bool:
-    return folder == run or any((folder / name).exists() for name in _NO_CODE_WITH)
 
 
 def _is_left_out(path: Path, root: Path, rules: GitIgnoreSpec) -> bool:
@@ -168,6 +164,8 @@ def _imported_beside(root: Path) -> list[Path]:
 
 def _declarations_of(task: TaskRecord) -> dict[str, bytes]:
     """Returns the declarations that a problem is made of, by name, as JSON."""
+    from t2t_torch.declaration.problem import located
+
     if not task.problem:
         return {}
     try:
@@ -177,7 +175,9 @@ def _declarations_of(task: TaskRecord) -> dict[str, bytes]:
     texts = {}
     for problem in problems:
         if said := getattr(problem, "said", None):
-            content = _located(json.loads(said), Path(getattr(problem, "declared_in", "")))
+            content, path = json.loads(said), Path(getattr(problem, "declared_in", ""))
+            if "files" in content:
+                content["files"] = located(content["files"], path.parent)
             text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
             texts[problem.name] = text.encode()
     return texts
@@ -191,13 +191,6 @@ def _with_parts(problem: Problem) -> Iterator[Problem]:
     for name in names:
         if name != problem.name:
             yield from _with_parts(registry.problem(name))
-
-
-def _located(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    from t2t_torch.declaration.problem import located
-
-    files = {"files": located(content["files"], path.parent)} if "files" in content else {}
-    return {**content, **files}
 
 
 def check_links(run: Path) -> None:
@@ -331,8 +324,8 @@ def changed_files(copy: Path, now: Path) -> list[str]:
         return []
     files = (file for file in sorted(copy.rglob("*")) if file.is_file())
     names = (file.relative_to(copy) for file in files if file.parent.name not in _NO_CODE)
-    return [str(name) for name in names if not _is_same(copy / name, now / name)]
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return other.is_file() and read_bytes(one) == read_bytes(other)
+    return [
+        str(name)
+        for name in names
+        if not (now / name).is_file() or read_bytes(copy / name) != read_bytes(now / name)
+    ]

@@ -136,6 +136,9 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._task_file = self.path / "task.json"
+        self._hparams_file = self.path / "hparams.json"
+        self._end_file = self.path / "ended.json"
         self.changes: list[str] = []
         self._lock: Lock | None = None
         self._pending: list[Callable[[], None]] = []
@@ -149,18 +152,6 @@ class RunDirectory:
     def exists(self) -> bool:
         """True if the directory contains a run."""
         return self._task_file.exists()
-
-    @property
-    def _task_file(self) -> Path:
-        return self.path / "task.json"
-
-    @property
-    def _end_file(self) -> Path:
-        return self.path / "ended.json"
-
-    @property
-    def _hparams_file(self) -> Path:
-        return self.path / "hparams.json"
 
     def task(self) -> TaskRecord:
         """Reads `task.json`.

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import STAGED_SUFFIX, sync
@@ -254,28 +254,17 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
 POLL_SECONDS = 10.0
 
 
-class OfAStep(Protocol):
-    """An object that belongs to a training step, such as a checkpoint."""
-
-    @property
-    def step(self) -> int:
-        """Number of completed optimizer steps."""
-
-
-S = TypeVar("S", bound=OfAStep)
-
-
 def follow(
-    list_now: Callable[[], Iterable[S]],
+    list_now: Callable[[], Iterable[Any]],
     wait_minutes: float,
     *,
     clock: Callable[[], float] | None = None,
     pause: Callable[[float], None] | None = None,
-) -> Iterator[S]:
+) -> Iterator[Any]:
     """Yields objects in the order of their steps, also new ones, until no more appear.
 
     Args:
-      list_now: returns the existing objects; one per step is yielded.
+      list_now: returns the existing objects, which have a `step`; one per step is yielded.
       wait_minutes: time to wait for another one; 0: do not wait.
       clock: returns seconds.
       pause: waits for seconds.

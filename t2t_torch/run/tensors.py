@@ -128,15 +128,9 @@ class TensorSlice:
             return None, tensors
         mesh = divided[0].device_mesh
         rank = mesh.get_local_rank()
-        by_kind = {kind: _parts(named, leads=rank == 0) for kind, named in tensors.items()}
-        offsets = {
-            kind: {name: offset for name, (offset, _) in parts.items()}
-            for kind, parts in by_kind.items()
-        }
-        own = {
-            kind: {name: part for name, (_, part) in parts.items()}
-            for kind, parts in by_kind.items()
-        }
+        offsets, own = {}, {}
+        for kind, named in tensors.items():
+            offsets[kind], own[kind] = _parts(named, leads=rank == 0)
         return cls(rank, mesh.size(), offsets), own
 
 
@@ -178,11 +172,13 @@ def place_for(shape: torch.Size, dtype: torch.dtype, like: Tensor | None) -> Ten
     )
 
 
-def _parts(tensors: Mapping[str, Tensor], *, leads: bool) -> dict[str, tuple[Offsets, Tensor]]:
-    """Returns the slices that this process saves, with their offsets."""
+def _parts(
+    tensors: Mapping[str, Tensor], *, leads: bool
+) -> tuple[dict[str, Offsets], dict[str, Tensor]]:
+    """Returns the offsets of the slices that this process saves, and the slices."""
     planner = DefaultSavePlanner(flatten_state_dict=False)
     planner.set_up_planner(dict(tensors), is_coordinator=leads)
-    parts = {}
+    offsets, parts = {}, {}
     for item in planner.create_local_plan().items:
         name, data = item.index.fqn, item.tensor_data
         if data is None:
@@ -190,9 +186,9 @@ def _parts(tensors: Mapping[str, Tensor], *, leads: bool) -> dict[str, tuple[Off
         divided = isinstance(tensors[name], DTensor)
         empty = 0 in data.chunk.sizes and 0 not in data.size  # this process has an empty shard
         if (divided and not empty) or (leads and not divided):
-            part = cast("Tensor", planner.resolve_data(item))
-            parts[name] = tuple(data.chunk.offsets), part
-    return parts
+            offsets[name] = tuple(data.chunk.offsets)
+            parts[name] = cast("Tensor", planner.resolve_data(item))
+    return offsets, parts
 
 
 SUFFIX = ".safetensors"
@@ -428,8 +424,8 @@ _STATELESS = "parameters_without_state"
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Returns parameters and buffers without copying; shared ones under their first name."""
-    names = set(first_names(model).values())
-    return {name: tensor for name, tensor in model.state_dict().items() if name in names}
+    state = model.state_dict()
+    return {name: state[name] for name in aliases_of(model)}
 
 
 def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -493,7 +489,31 @@ def optimizer_tensors(
       CheckpointError: the state contains something other than tensors and numbers.
     """
     names = _optimizer_names(optimizer, model)
-    tensors = _optimizer_tensors(optimizer, names)
+    whole = optimizer.state_dict()
+    state: Mapping[object, object] = whole["state"]
+    kind = type(optimizer).__name__
+    others = sorted(map(str, set(whole) - {"state", "param_groups"}))
+    others += [str(key) for key in state if not isinstance(key, int)]
+    if others:
+        raise CheckpointError(
+            f"{kind} keeps {', '.join(others)} beside the slots of its parameters; only those "
+            "can be stored. Keep it in the state of a parameter."
+        )
+    tensors = {}
+    for index, slots in state.items():
+        assert isinstance(index, int) and isinstance(slots, Mapping)
+        for slot, value in slots.items():
+            if value is None:  # such as momentum before the first step
+                continue
+            try:
+                ending, tensor = stored_slot(value)
+            except TypeError as error:
+                raise CheckpointError(
+                    f"{kind} keeps {slot!r} as {type(value).__name__}, of {names[index]} "
+                    f"({error}); only dense tensors and numbers can be stored. Keep it as one, "
+                    "or train with an optimizer that does."
+                ) from None
+            tensors[f"{names[index]}/{slot}{ending}"] = tensor
     stateless = sorted(set(names) - {_owner(key) for key in tensors})
     return tensors, tuple(stateless)
 
@@ -555,6 +575,14 @@ def first_names(model: nn.Module) -> dict[str, str]:
     return names
 
 
+def aliases_of(model: nn.Module) -> dict[str, list[str]]:
+    """Returns the names of each tensor of the state dict, by the first of them."""
+    aliases: dict[str, list[str]] = {}
+    for name, first in first_names(model).items():
+        aliases.setdefault(first, []).append(name)
+    return aliases
+
+
 def _owner(key: str) -> str:
     """Returns the parameter of a state entry."""
     return key.rpartition("/")[0]
@@ -564,35 +592,6 @@ def _optimizer_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list
     """Returns the parameters' names in the optimizer's order."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
-    whole = optimizer.state_dict()
-    state: Mapping[object, object] = whole["state"]
-    kind = type(optimizer).__name__
-    others = sorted(map(str, set(whole) - {"state", "param_groups"}))
-    others += [str(key) for key in state if not isinstance(key, int)]
-    if others:
-        raise CheckpointError(
-            f"{kind} keeps {', '.join(others)} beside the slots of its parameters; only those "
-            "can be stored. Keep it in the state of a parameter."
-        )
-    tensors = {}
-    for index, slots in state.items():
-        assert isinstance(index, int) and isinstance(slots, Mapping)
-        for slot, value in slots.items():
-            if value is None:  # such as momentum before the first step
-                continue
-            try:
-                ending, tensor = stored_slot(value)
-            except TypeError as error:
-                raise CheckpointError(
-                    f"{kind} keeps {slot!r} as {type(value).__name__}, of {names[index]} "
-                    f"({error}); only dense tensors and numbers can be stored. Keep it as one, "
-                    "or train with an optimizer that does."
-                ) from None
-            tensors[f"{names[index]}/{slot}{ending}"] = tensor
-    return tensors
 
 
 def _keep_types(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from t2t_torch.hparam import HParams, recorded_beside
 from t2t_torch.params import value_text
 from t2t_torch.run.checkpoint import AVERAGE, MODEL, Checkpoint, Snapshot
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
-from t2t_torch.run.tensors import StoredTensors, first_names, read_tensors
+from t2t_torch.run.tensors import StoredTensors, aliases_of, read_tensors
 
 _RENAMES = "->"
 _SHOWN = 12
@@ -117,24 +117,26 @@ def warm_start(
     tensors = read_tensors(file)
     if average is not None:
         tensors |= read_tensors(average)
-    renames, taken = _parsed(patterns)
+    renames, is_taken = _parsed(patterns)
     renamed = _renamed(tensors, renames)
     here = model.state_dict()
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
-    for name, aliases in _aliases(model).items():
+    for name, aliases in aliases_of(model).items():
         known = next((alias for alias in aliases if alias in renamed), None)
         if known is not None:
             used.add(known)
-        if not taken(aliases):
+            theirs, ours = renamed[known], here[name]
+        if not is_taken(aliases):
             left_out.append(name)
         elif known is None:
             skipped.append(name)
-        elif not _fits(renamed[known], here[name]):
-            mismatched.append((name, tuple(renamed[known].shape), tuple(here[name].shape)))
+        elif (theirs.shape, theirs.is_floating_point()) != (ours.shape, ours.is_floating_point()):
+            mismatched.append((name, tuple(theirs.shape), tuple(ours.shape)))
         else:
             with torch.no_grad():
-                here[name].copy_(renamed[known])
+                ours.copy_(theirs)
             loaded.append(name)
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
     report = WarmStartReport(
         source=Path(source),
         loaded=tuple(loaded),
@@ -142,7 +144,7 @@ def warm_start(
         skipped=tuple(skipped),
         mismatched=tuple(mismatched),
         unused=tuple(sorted(set(renamed) - used)),
-        share=_share(model, loaded),
+        share=sum(sizes.get(name, 0) for name in loaded) / max(1, sum(sizes.values())),
         departing=_departing(model, Path(source)),
     )
     if not loaded:
@@ -162,27 +164,10 @@ def _departing(model: nn.Module, source: Path) -> tuple[tuple[str, Any, Any], ..
     return tuple((name, value, getattr(hparams, name)) for name, value in found.items())
 
 
-class _Taken:
-    """Selects tensors by name.
-
-    Args:
-      wanted: patterns of which at least one must match; none: every name is selected.
-      unwanted: patterns of which none may match.
-    """
-
-    def __init__(self, wanted: Sequence[re.Pattern[str]], unwanted: Sequence[re.Pattern[str]]):
-        self._wanted, self._unwanted = wanted, unwanted
-
-    def __call__(self, names: Sequence[str]) -> bool:
-        wanted = not self._wanted or _any_match(self._wanted, names)
-        return wanted and not _any_match(self._unwanted, names)
-
-
-def _any_match(patterns: Sequence[re.Pattern[str]], names: Sequence[str]) -> bool:
-    return any(pattern.search(name) for pattern in patterns for name in names)
-
-
-def _parsed(patterns: Sequence[str]) -> tuple[list[tuple[re.Pattern[str], str]], _Taken]:
+def _parsed(
+    patterns: Sequence[str],
+) -> tuple[list[tuple[re.Pattern[str], str]], Callable[[Sequence[str]], bool]]:
+    """Returns the renames, and whether the patterns select a tensor of some names."""
     renames, wanted, unwanted = [], [], []
     for pattern in patterns:
         old, arrow, new = pattern.partition(_RENAMES)
@@ -197,7 +182,14 @@ def _parsed(patterns: Sequence[str]) -> tuple[list[tuple[re.Pattern[str], str]],
             raise UsageError(
                 f"--warm_start_patterns: {pattern!r} is no regular expression: {error}"
             ) from None
-    return renames, _Taken(wanted, unwanted)
+
+    def is_taken(names: Sequence[str]) -> bool:
+        def any_of(patterns: Sequence[re.Pattern[str]]) -> bool:
+            return any(pattern.search(name) for pattern in patterns for name in names)
+
+        return (not wanted or any_of(wanted)) and not any_of(unwanted)
+
+    return renames, is_taken
 
 
 def _renamed(
@@ -244,23 +236,6 @@ def _files(source: Path) -> tuple[Path, Path | None]:
             "t2t-trainer, a ckpt-<step> folder, or a safetensors file."
         )
     return checkpoint.weights, checkpoint.average
-
-
-def _aliases(model: nn.Module) -> dict[str, list[str]]:
-    """Returns the names of each tensor, by the first of them."""
-    aliases: dict[str, list[str]] = {}
-    for name, first in first_names(model).items():
-        aliases.setdefault(first, []).append(name)
-    return aliases
-
-
-def _share(model: nn.Module, loaded: Sequence[str]) -> float:
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    return sum(sizes.get(name, 0) for name in loaded) / max(1, sum(sizes.values()))
-
-
-def _fits(theirs: Tensor, ours: Tensor) -> bool:
-    return theirs.shape == ours.shape and theirs.is_floating_point() == ours.is_floating_point()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t2t_torch.errors import UsageError
 from t2t_torch.registry import register_run_kind
-from t2t_torch.workflows.context import data_dir_of_run
-from t2t_torch.workflows.run_kind import RunKind
+from t2t_torch.reporter import message
+from t2t_torch.workflows.context import data_dir_of_run, decoding_of_run
+from t2t_torch.workflows.run_kind import RunKind, RunPaths
 from t2t_torch.workflows.train_settings import OF_SEARCHES, OF_TRIALS
 
 if TYPE_CHECKING:
-    import torch
-
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
     from t2t_torch.export.exporter import Exporter
@@ -88,19 +88,11 @@ class ProblemRun(RunKind):
 
         return task_of_run(settings, directory, world)
 
-    def predictor(
-        self,
-        path: str | Path | Sequence[str | Path],
-        checkpoint: int | str | Path | None,
-        *,
-        problem: str | None,
-        hparams: DecodeHParams | None,
-        device: str | torch.device | None,
-    ) -> Any:
+    def predictor(self, path: RunPaths, checkpoint: Any, **given: Any) -> Any:
         """See `RunKind.predictor`."""
         from t2t_torch.decode.loading import load
 
-        return load(path, checkpoint, problem=problem, hparams=hparams, device=device)
+        return load(path, checkpoint, **given)
 
     def requested_search(
         self, settings: SearchSettings, known_steps: Mapping[str, int]
@@ -118,22 +110,30 @@ class ProblemRun(RunKind):
 
     def exporter(self, settings: ExportSettings) -> tuple[type[Exporter], ExportSettings]:
         """See `RunKind.exporter`; an artifact is verified on the data of the run."""
-        from t2t_torch.workflows.export import with_data
-
         exporter, settings = super().exporter(settings)
-        return exporter, with_data(settings, exporter)
+        if not exporter.reads_data:
+            return exporter, settings
+        try:
+            data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
+            return exporter, settings.replace(data_dir=data_dir)
+        except UsageError:
+            if settings.quantize or exporter.needs_data:
+                raise
+            message(
+                f"warning: the data of '{settings.output_dir}' is not where it was, and --data_dir "
+                "is not given: the artifact is verified on synthetic inputs alone"
+            )
+            return exporter, settings
 
     def served_models(self, settings: ServeSettings) -> list[ModelSource]:
         """See `RunKind.served_models`; of several problems each has a model, with its name."""
-        from t2t_torch.decode.hparam import parse_decode_hparams
         from t2t_torch.run.directory import RunDirectory
         from t2t_torch.serve.model import ServedModel
         from t2t_torch.serve.repository import ModelSource
         from t2t_torch.serve.run_model import run_model
 
         directory = RunDirectory(str(settings.output_dir))
-        defaults = directory.decode_hparams
-        hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
+        hparams = decoding_of_run(directory.path, settings.decode_hparams)
         problems = self.problem_names(directory)
 
         def load(name: str, version: str, path: Path) -> ServedModel:

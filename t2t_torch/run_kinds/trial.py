@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
 from t2t_torch.registry import register_run_kind
-from t2t_torch.workflows.run_kind import RunKind
+from t2t_torch.workflows.run_kind import RunKind, RunPaths
 
 if TYPE_CHECKING:
-    import torch
-
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
     from t2t_torch.run.directory import RunDirectory
@@ -70,7 +68,7 @@ class TrialRun(RunKind):
 
     def hparams(self, directory: RunDirectory) -> dict[str, Any]:
         """See `RunKind.hparams`; nested as in the experiment's configuration."""
-        from t2t_torch.trial.run_record import RunRecord
+        from t2t_torch.trial.experiment import RunRecord
 
         return RunRecord.read(directory.path).hparams
 
@@ -80,19 +78,11 @@ class TrialRun(RunKind):
 
         return open_task(directory.path, world)
 
-    def predictor(
-        self,
-        path: str | Path | Sequence[str | Path],
-        checkpoint: int | str | Path | None,
-        *,
-        problem: str | None,
-        hparams: DecodeHParams | None,
-        device: str | torch.device | None,
-    ) -> Any:
+    def predictor(self, path: RunPaths, checkpoint: Any, **given: Any) -> Any:
         """See `RunKind.predictor`."""
         from t2t_torch.trial.predictor import load_trial
 
-        given = {"problem": problem, "hparams": hparams}
+        device = given.pop("device")
         if unread := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
             raise UsageError(
                 f"'{path}' is a run of a trial, which does not read {', '.join(unread)}. Leave it "
@@ -114,7 +104,7 @@ class TrialRun(RunKind):
 
     def recorded_of_search(self, settings: SearchSettings) -> dict[str, Any]:
         """See `RunKind.recorded_of_search`."""
-        from t2t_torch.trial.run_record import module_file_of
+        from t2t_torch.trial.experiment import module_file_of
         from t2t_torch.trial.search import MODULE_FILE
 
         return {MODULE_FILE: module_file_of(str(settings.trial))}

@@ -88,7 +88,11 @@ class Feeds:
                 if field.tokenizer:
                     given = not isinstance(sample[field.name], str)
                     values[words_given_name(field.name)] = given
-                lengths.append(count * _room(field, values[field.name]))
+                length = count
+                if field.kind == "gazetteer":  # a word of many entries counts as several
+                    most = max(map(len, values[field.name]), default=0)
+                    length *= max(1, -(-most // _ENTRIES))
+                lengths.append(length)
                 if field.kind in ("words", *_OF_WORDS):
                     counts[field.name] = count
             self._check_lengths(sample, counts)
@@ -150,9 +154,9 @@ class Feeds:
             if field.kind == "gazetteer":
                 arrays |= _entries(field.name, values)
             elif field.kind == "audio":
-                arrays[field.name] = pad_samples(values)
+                arrays[field.name] = _padded(values, audio.NO_SAMPLE, np.int16)
             elif field.kind == "word_numbers":
-                arrays[field.name] = _filled(values, (field.size,))
+                arrays[field.name] = _padded(values, 0, np.float32, field.size)
             else:
                 dtype = {"numbers": np.float32, "image": np.uint8}.get(field.kind, object)
                 arrays[field.name] = np.array(values, dtype=dtype)
@@ -162,19 +166,13 @@ class Feeds:
         return arrays
 
 
-def pad_samples(rows: Sequence[npt.NDArray[np.int16]]) -> npt.NDArray[np.int16]:
-    """Returns waveforms of different lengths, `NO_SAMPLE` after the end.  [B, samples] int16."""
-    array = np.full((len(rows), max(map(len, rows))), audio.NO_SAMPLE, np.int16)
+def _padded(
+    rows: Sequence[Any], filler: int, dtype: npt.DTypeLike, *shape: int
+) -> npt.NDArray[Any]:
+    """Returns rows of different lengths with `filler` after the end.  [B, longest, *shape]."""
+    array = np.full((len(rows), max(map(len, rows)), *shape), filler, dtype)
     for number, row in enumerate(rows):
-        array[number, : len(row)] = row
-    return array
-
-
-def _filled(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Returns the values per word, padded with 0.  [B, W, *shape], `shape` per word."""
-    array = np.zeros((len(rows), max(map(len, rows)), *shape), np.float32)
-    for number, row in enumerate(rows):
-        if row:
+        if len(row):
             array[number, : len(row)] = row
     return array
 
@@ -190,13 +188,6 @@ def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[
                 labels[number, word, place] = label
                 weights[number, word, place] = weight
     return {name: labels, f"{name}{WEIGHTS}": weights}
-
-
-def _room(field: InputSpec, value: Any) -> int:
-    """Returns the number of words that one word of a field counts as, by its number of entries."""
-    if field.kind != "gazetteer":
-        return 1
-    return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
 
 
 def words_of_array(array: npt.NDArray[Any]) -> int:
@@ -390,8 +381,12 @@ def check_size(
             )
 
 
-def paired(
-    target: str, outputs: Mapping[str, npt.NDArray[Any]], predictions: Sequence[Prediction]
+def aligned(
+    target: str,
+    outputs: Mapping[str, npt.NDArray[Any]],
+    predictions: Sequence[Prediction],
+    *,
+    attends: bool,
 ) -> list[Prediction]:
     """Returns predictions with the `alignment` of each hypothesis.
 
@@ -399,37 +394,18 @@ def paired(
       target: name of the target text.
       outputs: outputs of the graph by name.
       predictions: predictions of the rows.
+      attends: if True, adds the `attention` of the best hypothesis.
     """
-    weights, _, _ = attention_names(target)
-    return [
-        dataclasses.replace(
-            prediction,
-            hypotheses=tuple(
-                dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
-                for hypothesis, rows in zip(prediction.hypotheses, pairs, strict=False)
-            ),
+    found = []
+    parts = (outputs[name] for name in attention_names(target))
+    for prediction, weights, read, written in zip(predictions, *parts, strict=True):
+        hypotheses = tuple(
+            dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
+            for hypothesis, rows in zip(prediction.hypotheses, weights, strict=False)
         )
-        for prediction, pairs in zip(predictions, outputs[weights], strict=True)
-    ]
-
-
-def aligned(
-    target: str, outputs: Mapping[str, npt.NDArray[Any]], predictions: Sequence[Prediction]
-) -> list[Prediction]:
-    """Returns predictions with the `alignment` of each hypothesis, and the best one's `attention`.
-
-    Args:
-      target: name of the target text.
-      outputs: outputs of the graph by name.
-      predictions: predictions of the rows.
-    """
-    parts = [outputs[name] for name in attention_names(target)]
-    return [
-        dataclasses.replace(prediction, attention=_attention(_there(weights[0]), read, written[0]))
-        for prediction, weights, read, written in zip(
-            paired(target, outputs, predictions), *parts, strict=True
-        )
-    ]
+        attention = _attention(_there(weights[0]), read, written[0]) if attends else None
+        found.append(dataclasses.replace(prediction, hypotheses=hypotheses, attention=attention))
+    return found
 
 
 def _there(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:

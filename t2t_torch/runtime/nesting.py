@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -147,18 +148,12 @@ def put_together(nesting: Nesting, leaf_of: Callable[[str], Any], *, plain: bool
     if "dict" in nesting or (plain and "fields" in nesting):
         return parts
     if "fields" in nesting:
-        return _named(nesting["namedtuple"], tuple(parts))(*parts.values())
+        kind = _named_tuple(nesting["namedtuple"], tuple(parts), rename=True)
+        return kind(*parts.values())
     return list(parts.values()) if plain or "list" in nesting else tuple(parts.values())
 
 
-def _named(name: str, fields: tuple[str, ...]) -> Any:
-    key = (name, fields)
-    if key not in _NAMED:
-        _NAMED[key] = collections.namedtuple(name, fields, rename=True)
-    return _NAMED[key]
-
-
-_NAMED: dict[tuple[str, tuple[str, ...]], Any] = {}
+_named_tuple = functools.cache(collections.namedtuple)
 
 
 def array_of(field: InputSpec, value: Any, *, rows: bool = False) -> npt.NDArray[Any]:

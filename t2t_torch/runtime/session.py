@@ -14,7 +14,8 @@ import re
 import reprlib
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,7 +32,6 @@ from t2t_torch.runtime.feeds import (
     aligned,
     answers_of,
     check_size,
-    paired,
     predictions_of,
     wanted_name,
 )
@@ -78,31 +78,14 @@ def check_answers(
     Raises:
       ArtifactError: a prediction differs; names the example.
     """
-    scales = {one.name: _scale(one, examples) for one in targets}
+    scales = {}  # the largest expected number of each target
+    for name in (one.name for one in targets if one.kind == "numbers"):
+        values = (one["answer"]["values"].get(name, ()) for one in examples)
+        scales[name] = max((abs(number) for row in values for number in row), default=1.0)
     for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         for name, value, expected in _compared(targets, example["answer"], prediction):
             if not _is_same(value, expected, scales.get(name, 1.0)):
                 raise _differs(path, number, f"{name!r} is {value!r}, and was {expected!r}")
-
-
-def check_nested(path: Path, examples: Sequence[Example], outputs: Sequence[Any]) -> None:
-    """Like `check_answers`, for a trial's nested arrays as plain lists.
-
-    Raises:
-      ArtifactError: a prediction differs; names the example.
-    """
-    for number, (example, value) in enumerate(zip(examples, outputs, strict=True)):
-        if not _is_close(value, example["answer"]):
-            difference = f"{reprlib.repr(value)}, and it was {reprlib.repr(example['answer'])}"
-            raise _differs(path, number, difference)
-
-
-def fails(path: Path, error: Exception) -> ArtifactError:
-    """Returns the error for an artifact whose examples fail to run."""
-    return ArtifactError(
-        f"'{path}' does not answer its own examples: {error!r}. Copy it again from where it was "
-        "exported, or export the run again with the onnxruntime that is installed here."
-    )
 
 
 def _differs(path: Path, number: int, difference: str) -> ArtifactError:
@@ -149,36 +132,17 @@ def _is_tie(target: OutputSpec, answer: Mapping[str, Any], prediction: Predictio
     return math.isclose(prediction.probabilities[target.name], was, rel_tol=_TIE)
 
 
-def _scale(target: OutputSpec, examples: Sequence[Example]) -> float:
-    """Returns the largest number of the expected values, the scale of their tolerance."""
-    if target.kind != "numbers":
-        return 1.0
-    values = (one["answer"]["values"].get(target.name, ()) for one in examples)
-    return max((abs(number) for row in values for number in row), default=1.0)
-
-
-def _is_same(actual: Any, expected: Any, scale: float) -> bool:
+def _is_same(actual: Any, expected: Any, scale: float = 1.0) -> bool:
     if isinstance(expected, float):
         abs_tol = max(_CLOSE, _TIE * scale)
-        return math.isclose(actual, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
+        is_close = math.isclose(actual, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
+        return is_close or (math.isnan(actual) and math.isnan(expected))
     if isinstance(expected, Mapping):
         return all(_is_same(actual[key], value, scale) for key, value in expected.items())
     if isinstance(expected, list):
         pairs = zip(actual, expected, strict=False)
         return len(actual) == len(expected) and all(_is_same(*pair, scale) for pair in pairs)
     return bool(actual == expected)
-
-
-def _is_close(actual: Any, expected: Any) -> bool:
-    if isinstance(expected, dict):
-        return all(_is_close(actual[key], value) for key, value in expected.items())
-    if isinstance(expected, list) and any(isinstance(one, dict | list | None) for one in expected):
-        return len(actual) == len(expected) and all(map(_is_close, actual, expected))
-    if expected is None or actual is None:
-        return actual is expected
-    return np.shape(actual) == np.shape(expected) and np.allclose(
-        actual, expected, rtol=_CLOSE, atol=_CLOSE, equal_nan=True
-    )
 
 
 _SILENT = "ORT_DISABLE_TELEMETRY"
@@ -328,7 +292,81 @@ class _Wanted(NamedTuple):
     weights: int | None = None
 
 
-class Artifact:
+class _GraphArtifact(ABC):
+    """A folder with a graph, opened and checked against its examples.
+
+    Args:
+      path: folder of the artifact.
+      threads: number of onnxruntime threads per batch; 0 uses all cores.
+
+    Attributes:
+      path: folder of the artifact.
+      signature: metadata of the artifact.
+      examples: inputs with the predictions computed at export.
+    """
+
+    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
+        if threads < 0:
+            raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
+        self.path = Path(path)
+        self._threads = threads
+        self.signature = Signature.read(self.path)
+        self.check_kind()
+        self.signature.check_files(self.path)
+        self._session = open_session(self.path / MODEL, self.signature, threads)
+        self._read = {node.name for node in self._session.get_inputs()}
+        self._outputs = [output.name for output in self._session.get_outputs()]
+        self._check_names()
+        self.examples = read_examples(self.path)
+
+    def _check(self) -> None:
+        """Raises ArtifactError if an example fails to run or is predicted differently."""
+        try:
+            self.check_examples()
+        except ArtifactError:
+            raise
+        except Exception as error:  # of a signature that does not match the graph
+            raise ArtifactError(
+                f"'{self.path}' does not answer its own examples: {error!r}. Copy it again from "
+                "where it was exported, or export the run again with the onnxruntime that is "
+                "installed here."
+            ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the folder, which is opened again."""
+        return functools.partial(open_artifact, threads=self._threads), (self.path.absolute(),)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @abstractmethod
+    def check_kind(self) -> None:
+        """Raises ArtifactError if the artifact is of another kind."""
+
+    def _check_names(self) -> None:
+        """Raises ArtifactError if the graph has other inputs than the signature, or lacks a
+        target.
+        """
+        signature = self.signature
+        fields = {field.name for field in signature.fields}
+        fields |= {field.name + WEIGHTS for field in signature.fields if field.kind == "gazetteer"}
+        if signature.nesting:
+            fields &= self._read  # the graph lacks inputs that no output depends on
+        odd = [f"input {name!r}" for name in sorted(fields ^ self._read)]
+        targets = {target.name for target in signature.targets}
+        odd += [f"output {name!r}" for name in sorted(targets - set(self._outputs))]
+        if odd:
+            raise ArtifactError(
+                f"{self.path / FILE} is not of {MODEL}: the {odd[0]} is in one of them alone. Copy "
+                "the artifact again from where it was exported, or export the run again."
+            )
+
+    @abstractmethod
+    def check_examples(self) -> None:
+        """Raises ArtifactError if the prediction of an example differs from the one at export."""
+
+
+class Artifact(_GraphArtifact):
     """Inference session of an artifact written by `t2t-exporter`; thread-safe.
 
     Inputs and predictions are those of `decode.label_predictor.LabelPredictor`; for models that
@@ -350,41 +388,32 @@ class Artifact:
       UsageError: `threads` is negative.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the folder, which is opened again."""
-        return functools.partial(open_artifact, threads=self._threads), (self.path.absolute(),)
-
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        if threads < 0:
-            raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
-        self.path = Path(path)
-        self._threads = threads
-        self.signature = Signature.read(self.path)
-        if self.signature.form != ONNX:
-            raise ArtifactError(
-                f"'{path}' was exported with --format={self.signature.form}, which has no graph. "
-                f"{_reader(self.signature.form)}; or export the run with --format=onnx."
-            )
-        if self.signature.nesting:
-            raise ArtifactError(f"'{path}' is of a trial: t2t_torch.load('{path}') reads it.")
-        self.signature.check_files(self.path)
-        self.fields = tuple(field.name for field in self.signature.fields)
-        signature, kinds = self.signature, {f.name: f.kind for f in self.signature.fields}
+        super().__init__(path, threads=threads)
+        signature = self.signature
+        kinds = {field.name: field.kind for field in signature.fields}
         names, forms = signature.column_names, signature.column_forms
+        self.fields = tuple(kinds)
         self.columns = InputColumns(signature.problem, kinds, names, forms)
-        self._feeds = Feeds(self.signature.fields)
-        self._session = open_session(self.path / MODEL, self.signature, threads)
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        self._writes = any(target.kind == "text" for target in self.signature.targets)
-        self._wanted = ""  # name of the input that enables attention, if any
-        if self.tells_attention:
-            self._wanted = wanted_name(self.signature.targets[0].name)
-        self._check_names()
-        self.examples = read_examples(self.path)
-        self._check_examples()
+        self._feeds = Feeds(signature.fields)
+        self._writes = any(target.kind == "text" for target in signature.targets)
+        self._check()
 
-    def __repr__(self) -> str:
-        return f"Artifact({str(self.path)!r})"
+    def check_kind(self) -> None:
+        """See `_GraphArtifact.check_kind`."""
+        signature = self.signature
+        if signature.form != ONNX:
+            reader = "t2t_torch.load reads it, with torch"
+            if signature.form == CTRANSLATE2:
+                reader = "CTranslate2 reads it, as its README.md shows"
+            raise ArtifactError(
+                f"'{self.path}' was exported with --format={signature.form}, which has no graph. "
+                f"{reader}; or export the run with --format=onnx."
+            )
+        if signature.nesting:
+            raise ArtifactError(
+                f"'{self.path}' is of a trial: t2t_torch.load('{self.path}') reads it."
+            )
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value of each input in order; see `Prediction.value`."""
@@ -395,31 +424,14 @@ class Artifact:
         """True if the artifact was exported with attention and alignments."""
         return bool(self.signature.search.get("write_alignments"))
 
-    def _check_names(self) -> None:
-        """Raises ArtifactError if the signature does not match the graph's inputs and outputs."""
-        fields = {field.name for field in self.signature.fields}
-        fields |= {f.name + WEIGHTS for f in self.signature.fields if f.kind == "gazetteer"}
-        check_names(
-            self.path,
-            fields,
-            {node.name for node in self._session.get_inputs()},
-            {target.name for target in self.signature.targets},
-            set(self._outputs),
-        )
-
-    def _check_examples(self) -> None:
-        """Raises ArtifactError if the prediction of an example differs from the one at export."""
+    def check_examples(self) -> None:
+        """See `_GraphArtifact.check_examples`."""
         alone = self.fields[0] if len(self.fields) == 1 else ""
-        try:
-            inputs = [one["input"] for one in self.examples]
-            # An input whose only field is a text is passed as a plain text.
-            values = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
-            predictions = self.predict(values, alignments=False)
-            check_answers(self.path, self.signature.targets, self.examples, predictions)
-        except ArtifactError:
-            raise
-        except Exception as error:  # of a signature that does not match the graph
-            raise fails(self.path, error) from error
+        inputs = [one["input"] for one in self.examples]
+        # An input whose only field is a text is passed as a plain text.
+        values = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
+        predictions = self.predict(values, alignments=False)
+        check_answers(self.path, self.signature.targets, self.examples, predictions)
 
     def predict(
         self,
@@ -515,57 +527,23 @@ class Artifact:
         if wanted.weights is not None:
             check_size(target.name, outputs, numbers, wanted.weights)
         predictions = predictions_of(target, outputs)
-        if wanted.weights is not None:
-            return aligned(target.name, outputs, predictions)
-        return paired(target.name, outputs, predictions) if wanted.alignments else predictions
+        if not wanted.alignments:
+            return predictions
+        attends = wanted.weights is not None
+        return aligned(target.name, outputs, predictions, attends=attends)
 
     def _run(
         self, rows: Sequence[GraphInput], stop: CancellationToken | None, wanted: _Wanted
     ) -> dict[str, Any]:
         feeds = self._feeds.batch(rows)
-        if self._wanted:
-            feeds[self._wanted] = np.array(wanted.alignments)
+        if self.tells_attention:
+            feeds[wanted_name(self.signature.targets[0].name)] = np.array(wanted.alignments)
         is_long = max(row.length for row in rows) > LONG
         if stop is None and is_long:
             stop = CancellationToken()
         with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
             arrays = self._session.run(self._outputs, feeds, options)
         return dict(zip(self._outputs, arrays, strict=True))
-
-
-def _reader(form: str) -> str:
-    """Returns the tool that reads an artifact without a graph, for error messages."""
-    if form == CTRANSLATE2:
-        return "CTranslate2 reads it, as its README.md shows"
-    return "t2t_torch.load reads it, with torch"
-
-
-def check_names(
-    path: Path,
-    fields: Collection[str],
-    inputs: Collection[str],
-    targets: Collection[str],
-    outputs: Collection[str],
-) -> None:
-    """Checks that a signature matches its graph.
-
-    Args:
-      path: folder of the artifact.
-      fields: input names of the signature.
-      inputs: input names of the graph.
-      targets: output names of the signature.
-      outputs: output names of the graph.
-
-    Raises:
-      ArtifactError: the graph has other inputs, or lacks a target.
-    """
-    odd = [f"input {name!r}" for name in sorted(set(fields) ^ set(inputs))]
-    odd += [f"output {name!r}" for name in sorted(set(targets) - set(outputs))]
-    if odd:
-        raise ArtifactError(
-            f"{path / FILE} is not of {MODEL}: the {odd[0]} is in one of them alone. Copy the "
-            "artifact again from where it was exported, or export the run again."
-        )
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:
@@ -635,7 +613,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 _MOST_RECORDS = 64  # per batch
 
 
-class TensorArtifact:
+class TensorArtifact(_GraphArtifact):
     """Inference session of a trial exported by `t2t-exporter`; thread-safe.
 
     It has the same interface and returns the same outputs as `trial.predictor.TrialPredictor`.
@@ -656,31 +634,16 @@ class TensorArtifact:
       UsageError: `threads` is negative.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the folder, which is opened again."""
-        return functools.partial(open_artifact, threads=self._threads), (self.path.absolute(),)
-
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        if threads < 0:
-            raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
-        self.path = Path(path)
-        self._threads = threads
-        self.signature = Signature.read(self.path)
-        if not self.signature.nesting:
-            raise ArtifactError(f"'{path}' is no artifact of a trial: t2t_torch.load reads it.")
-        self.signature.check_files(self.path)
-        self._session = open_session(self.path / MODEL, self.signature, threads)
-        self._read = {node.name for node in self._session.get_inputs()}
-        self._outputs = [output.name for output in self._session.get_outputs()]
-        fields = {field.name for field in self.signature.fields}
-        targets = {target.name for target in self.signature.targets}
-        # The graph lacks inputs that no output depends on.
-        check_names(self.path, fields & self._read, self._read, targets, self._outputs)
-        self.examples = read_examples(self.path)
-        self._check_examples()
+        super().__init__(path, threads=threads)
+        self._check()
 
-    def __repr__(self) -> str:
-        return f"TensorArtifact({str(self.path)!r})"
+    def check_kind(self) -> None:
+        """See `_GraphArtifact.check_kind`."""
+        if not self.signature.nesting:
+            raise ArtifactError(
+                f"'{self.path}' is no artifact of a trial: t2t_torch.load reads it."
+            )
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Returns the outputs for single records in order.
@@ -713,20 +676,17 @@ class TensorArtifact:
             for outputs in self.predict_arrays(records)
         ]
 
-    def _check_examples(self) -> None:
-        """Raises ArtifactError if the prediction of an example differs from the one at export."""
+    def check_examples(self) -> None:
+        """See `_GraphArtifact.check_examples`."""
         nesting = self.signature.nesting["outputs"]
-        try:
-            records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
-            predicted = []
-            for outputs in self.predict_arrays(records):
-                arrays = {name: array.tolist() for name, array in outputs.items()}
-                predicted.append(put_together(nesting, arrays.__getitem__, plain=True))
-            check_nested(self.path, self.examples, predicted)
-        except ArtifactError:
-            raise
-        except Exception as error:  # of a signature that does not match the graph
-            raise fails(self.path, error) from error
+        records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
+        for number, outputs in enumerate(self.predict_arrays(records)):
+            arrays = {name: array.tolist() for name, array in outputs.items()}
+            value = put_together(nesting, arrays.__getitem__, plain=True)
+            expected = self.examples[number]["answer"]
+            if not _is_same(value, expected):
+                difference = f"{reprlib.repr(value)}, and it was {reprlib.repr(expected)}"
+                raise _differs(self.path, number, difference)
 
     def batch(self, inputs: Any) -> Any:
         """Returns the outputs for a batch.

@@ -23,23 +23,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from t2t_torch import __version__
+from t2t_torch import __version__, reports
 from t2t_torch.errors import T2TError
-from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve import protocol, server, tensors
 from t2t_torch.serve.limits import (
     MAX_ATTENTION_WEIGHTS,
     MAX_FILE_BYTES,
-    NO_INPUT,
-    UNAVAILABLE,
+    BadRequest,
     HTTPError,
+    NoInput,
     ServerLimits,
-    unavailable,
+    Unavailable,
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, ServerMetrics
 from t2t_torch.serve.model import Extent, Sample, ServedModel, has_files, open_files, texts_of
+from t2t_torch.serve.protocol import json_response
 from t2t_torch.serve.repository import Repository, Retired, Served
 from t2t_torch.serve.tensors import NAME as BINARY
 
@@ -53,11 +53,10 @@ def check_attention(predictions: Sequence[Prediction]) -> None:
     attentions = (one.attention for one in predictions if one.attention)
     weights = sum(len(one.read) * len(one.written) for one in attentions)
     if weights > MAX_ATTENTION_WEIGHTS:
-        raise HTTPError(
-            NO_INPUT,
+        raise NoInput(
             f"the predictions have {weights:,} attention weights (pairs of an input word and an "
             f"output word); at most {MAX_ATTENTION_WEIGHTS:,} are returned per request. Leave out "
-            "`attention`, or send fewer inputs.",
+            "`attention`, or send fewer inputs."
         )
 
 
@@ -88,7 +87,7 @@ async def _wait(
             return _answers(result)
         if disconnected.done():
             raise ClientDisconnect
-        raise unavailable(
+        raise Unavailable(
             f"it was not answered within {limits.max_seconds:g} seconds. Try again later, or with "
             "less."
         )
@@ -128,7 +127,7 @@ class FilePool:
             yield samples
             return
         if self._waiting >= self._limits.max_queue:
-            raise unavailable(f"{self._waiting} requests wait for their files. Try again later.")
+            raise Unavailable(f"{self._waiting} requests wait for their files. Try again later.")
         token = CancellationToken()
         work = functools.partial(open_files, model, samples, self._limits, token)
         decoding = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -144,7 +143,7 @@ class FilePool:
             self._waiting -= 1
         size = sum(getattr(value, "nbytes", 0) for one in opened for value in one.values())
         if self._bytes and self._bytes + size > MAX_FILE_BYTES:
-            raise unavailable("too many pictures and sounds wait for answers. Try again later.")
+            raise Unavailable("too many pictures and sounds wait for answers. Try again later.")
         self._bytes += size
         try:
             yield opened
@@ -156,11 +155,11 @@ def _answers(answers: asyncio.Future[_T]) -> _T:
     try:
         return answers.result()
     except Stopped:
-        raise unavailable("the server ends. Ask another one.") from None
+        raise Unavailable("the server ends. Ask another one.") from None
     except InputError as error:
-        raise HTTPError(NO_INPUT, str(error)) from None
+        raise NoInput(str(error)) from None
     except T2TError as error:
-        raise HTTPError(NO_INPUT, f"this cannot be answered: {error}") from None
+        raise NoInput(f"this cannot be answered: {error}") from None
 
 
 async def _is_gone(request: Request) -> None:
@@ -248,12 +247,13 @@ def _content(form: type[BaseModel] | None, media_type: str = "application/json")
 
 
 _TEMPLATE = Path(__file__).with_name("page.html")
+_ASSET = Path(reports.__file__).with_name("page.css")
 
 
 @functools.cache
 def page() -> bytes:
     """Returns the HTML of the web page, which sends requests only to its own server."""
-    return _TEMPLATE.read_text("utf-8").replace("/* STYLE */", STYLE).encode()
+    return _TEMPLATE.read_text("utf-8").replace("/* STYLE */", _ASSET.read_text("utf-8")).encode()
 
 
 def _hash(tag: str) -> str:
@@ -309,7 +309,7 @@ class Application:
         self._metrics = metrics
         self._shutdown = shutdown
         self._log_texts = log_texts
-        metrics.watch_readiness(lambda: shutdown.is_ready)
+        metrics.ready.set_function(lambda: shutdown.is_ready)
         self._endpoints = self._make_endpoints()
         self.app = Starlette(
             routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._endpoints],
@@ -348,16 +348,16 @@ class Application:
 
     async def about(self, request: Request) -> Response:
         """Metadata of the server."""
-        return _json({"name": NAME, "version": __version__, "extensions": [BINARY]})
+        return json_response({"name": NAME, "version": __version__, "extensions": [BINARY]})
 
     async def live(self, request: Request) -> Response:
         """Liveness of the server."""
-        return _json({"live": True})
+        return json_response({"live": True})
 
     async def ready(self, request: Request) -> Response:
         """Readiness of the server."""
-        status = 200 if self._shutdown.is_ready else UNAVAILABLE
-        return _json({"ready": self._shutdown.is_ready}, status)
+        status = 200 if self._shutdown.is_ready else Unavailable.status
+        return json_response({"ready": self._shutdown.is_ready}, status)
 
     async def about_model(self, request: Request) -> Response:
         """Metadata of a model: its inputs and outputs."""
@@ -369,13 +369,13 @@ class Application:
             "inputs": [one for field in model.fields for one in tensors.input_metadata(field)],
             "outputs": tensors.output_metadata(model),
         }
-        return _json(metadata)
+        return json_response(metadata)
 
     async def model_ready(self, request: Request) -> Response:
         """Readiness of a model."""
         name = self._served(request).model.name
-        status = 200 if self._shutdown.is_ready else UNAVAILABLE
-        return _json({"name": name, "ready": self._shutdown.is_ready}, status)
+        status = 200 if self._shutdown.is_ready else Unavailable.status
+        return json_response({"name": name, "ready": self._shutdown.is_ready}, status)
 
     async def infer(self, request: Request) -> Response:
         """Inference with tensors as inputs and outputs."""
@@ -389,7 +389,7 @@ class Application:
 
         model, samples, predictions = await self._predict(request, read)
         if not predictions:
-            raise HTTPError(400, "the inputs have no elements: their first dimension is 0.")
+            raise BadRequest("the inputs have no elements: their first dimension is 0.")
         outputs, binary = tensors.packed(
             body, tensors.tensors_of(model, samples, predictions, wanted)
         )
@@ -403,7 +403,7 @@ class Application:
         if body.parameters:
             response["parameters"] = body.parameters
         if not binary:
-            return _json(response)
+            return json_response(response)
         text = protocol.to_json(response)
         headers = {protocol.HEADER: str(len(text))}
         return Response(text + binary, headers=headers, media_type="application/octet-stream")
@@ -423,7 +423,7 @@ class Application:
         model, samples, predictions = await self._predict(request, read, attention=body.attention)
         pairs = zip(samples, predictions, strict=True)
         records = [model.record(*pair, body.best) for pair in pairs]
-        return _json({"model": model.name, "version": model.version, "outputs": records})
+        return json_response({"model": model.name, "version": model.version, "outputs": records})
 
     async def models(self, request: Request) -> Response:
         """All models with the metadata that the web page uses."""
@@ -432,7 +432,7 @@ class Application:
             versions = self._repository.versions(name)
             model = list(versions.values())[-1].model
             descriptions.append({"versions": list(versions), **_described(model)})
-        return _json({"models": descriptions})
+        return json_response({"models": descriptions})
 
     async def metrics(self, request: Request) -> Response:
         """Metrics for Prometheus."""
@@ -440,7 +440,7 @@ class Application:
 
     async def openapi(self, request: Request) -> Response:
         """OpenAPI description of the server."""
-        return _json(describe(NAME, __version__, self._endpoints))
+        return json_response(describe(NAME, __version__, self._endpoints))
 
     async def page(self, request: Request) -> Response:
         """Web page."""
@@ -507,7 +507,7 @@ class Application:
                 predictions = await _wait(request, job.answers, job.drop, self._limits)
             check_attention(predictions)
             return Predicted(model, opened, predictions)
-        raise unavailable("the model is replaced again and again. Try again later.")
+        raise Unavailable("the model is replaced again and again. Try again later.")
 
 
 def _described(model: ServedModel) -> Mapping[str, Any]:
@@ -550,19 +550,14 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
     return sorted(examples, key=is_odd)[:_EXAMPLES]
 
 
-def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(protocol.to_json(value), status, headers, "application/json")
-
-
 def _error_response(message: str, status: int, headers: Mapping[str, str] | None) -> Response:
     shortened = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
-    return _json({"error": shortened}, status, headers)
+    return json_response({"error": shortened}, status, headers)
 
 
 async def _rejected(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPError)
-    retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return _error_response(error.message, error.status, retry)
+    return _error_response(str(error), error.status, error.headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -574,4 +569,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _failed(request: Request, error: Exception) -> Response:
     request_id = request.scope["log_fields"]["request_id"]
     message = f"this is a defect of the server; see request {request_id} in its log."
-    return _json({"error": message}, 500)
+    return json_response({"error": message}, 500)

@@ -17,7 +17,7 @@ from t2t_torch.runtime.session import (
     TensorArtifact,
     open_artifact,
 )
-from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS, NO_INPUT, HTTPError
+from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS, NoInput
 from t2t_torch.serve.model import Sample, ServedModel
 
 INPUT, OUTPUT = "input", "output"
@@ -119,7 +119,7 @@ class _TensorModel(_OnnxModel):
             nesting = self._artifact.signature.nesting["inputs"]
             return self._artifact.arrays(number, _unwrapped(value, nesting))
         except InputError as error:
-            raise HTTPError(NO_INPUT, str(error)) from None
+            raise NoInput(str(error)) from None
 
     def record(self, sample: Sample, prediction: Prediction, best: int = 0) -> dict[str, Any]:
         """See `ServedModel.record`."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from t2t_torch.settings import Settings, hp
 
 MAX_HEAD_BYTES = 1 << 16
@@ -91,40 +94,69 @@ class ServerLimits(Settings):
         return max(MAX_SECONDS, self.max_body_bytes / 2 / sample_rate)
 
 
-BAD_REQUEST = 400
-UNAUTHORIZED = 401
-NOT_FOUND = 404
-TIMED_OUT = 408
-TOO_LARGE = 413
-NOT_JSON = 415
-NO_INPUT = 422
-HEAD_TOO_LARGE = 431
-UNAVAILABLE = 503
-
-
 class HTTPError(Exception):
-    """An HTTP error response.
+    """An HTTP error response; its message has the problem and the expected value.
 
     Attributes:
       status: HTTP status code.
-      message: message with the problem and the expected value.
-      retry_after: seconds after which the client may retry; None if a retry does not help.
+      headers: further headers of the response.
     """
 
-    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.retry_after = retry_after
+    status: ClassVar[int]
+    headers: ClassVar[Mapping[str, str]] = {}
 
 
 class BadRequest(HTTPError):
-    """A 400 error: the request is malformed or does not fit the model."""
+    """The request is malformed or does not fit the model."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(BAD_REQUEST, message)
+    status = 400
 
 
-def unavailable(message: str, retry_after: int = 1) -> HTTPError:
-    """Returns a 503 error after which the client may retry."""
-    return HTTPError(UNAVAILABLE, message, retry_after)
+class Unauthorized(HTTPError):
+    """The request has no accepted API key."""
+
+    status = 401
+    headers: ClassVar[Mapping[str, str]] = {"WWW-Authenticate": "Bearer"}
+
+
+class NotFound(HTTPError):
+    """There is no such model or version."""
+
+    status = 404
+
+
+class TimedOut(HTTPError):
+    """The request was not complete in time."""
+
+    status = 408
+
+
+class TooLarge(HTTPError):
+    """The body, or an input, is over the limits."""
+
+    status = 413
+
+
+class NotJson(HTTPError):
+    """The body is of another type."""
+
+    status = 415
+
+
+class NoInput(HTTPError):
+    """An input cannot be encoded or answered."""
+
+    status = 422
+
+
+class HeadTooLarge(HTTPError):
+    """The request's line and headers are over the limits."""
+
+    status = 431
+
+
+class Unavailable(HTTPError):
+    """The server cannot answer now; the client may retry."""
+
+    status = 503
+    headers: ClassVar[Mapping[str, str]] = {"Retry-After": "1"}

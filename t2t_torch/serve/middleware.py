@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,13 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t2t_torch.errors import UsageError
 from t2t_torch.files import read_text
-from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
-from t2t_torch.serve.protocol import to_json
+from t2t_torch.serve.limits import BadRequest, HTTPError, Unauthorized, Unavailable
+from t2t_torch.serve.protocol import json_response
 from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, log_event
 
 VARIABLE = "T2T_API_KEY"
@@ -120,71 +121,36 @@ class ServerMetrics:
         counter = partial(Counter, registry=self._registry)
         gauge = partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, labelnames=["model"], registry=self._registry)
-        self._requests = counter(
+        self.requests = counter(
             "t2t_requests",
             "Requests for answers, by what they were answered with.",
             ["model", "version", "status"],
         )
-        self._inputs = counter("t2t_inputs", "Inputs that were answered.", ["model"])
-        self._tokens = counter(
+        self.inputs = counter("t2t_inputs", "Inputs that were answered.", ["model"])
+        self.tokens = counter(
             "t2t_tokens", "Words of these inputs, or a fifth of their letters if more.", ["model"]
         )
-        self._seconds = histogram(
+        self.seconds = histogram(
             "t2t_request_seconds",
             "From a request to its answer, of those that were answered.",
             buckets=_SECONDS,
         )
-        self._batches = histogram(
+        self.batches = histogram(
             "t2t_batch_inputs", "Inputs that were answered together.", buckets=_SIZES
         )
-        self._waits = histogram(
+        self.waits = histogram(
             "t2t_queue_seconds", "What the oldest request of a batch has waited.", buckets=_SECONDS
         )
-        self._loads = counter(
+        self.loads = counter(
             "t2t_loads",
             "Models that were loaded while the server ran, or could not be.",
             ["model", "result"],
         )
-        self._loaded = gauge(
+        self.loaded = gauge(
             "t2t_loaded_timestamp_seconds", "When a version was loaded.", ["model", "version"]
         )
-        self._queue_length = gauge("t2t_queue_length", "Requests that wait.", ["model"])
-        self._ready = gauge("t2t_ready", "Whether the server takes requests.")
-
-    def watch_queue(self, model: str, length: Callable[[], int]) -> None:
-        """Sets the function that returns the number of waiting requests of a model."""
-        self._queue_length.labels(model).set_function(length)
-
-    def watch_readiness(self, is_ready: Callable[[], bool]) -> None:
-        """Sets the function that returns True if the server accepts requests."""
-        self._ready.set_function(is_ready)
-
-    def request(self, model: str, version: str, status: int) -> None:
-        """Counts an inference request; model and version are empty if there is no such model."""
-        self._requests.labels(model, version, str(status)).inc()
-
-    def answered(self, model: str, inputs: int, tokens: int, seconds: float) -> None:
-        """Counts the inputs and tokens of a successful request, and records its latency."""
-        self._inputs.labels(model).inc(inputs)
-        self._tokens.labels(model).inc(tokens)
-        self._seconds.labels(model).observe(seconds)
-
-    def batch(self, model: str, inputs: int, seconds: float) -> None:
-        """Counts a batch, and records the waiting time of its oldest request."""
-        self._batches.labels(model).observe(inputs)
-        self._waits.labels(model).observe(seconds)
-
-    def loaded(self, model: str, version: str) -> None:
-        """Records that a version was loaded."""
-        self._loaded.labels(model, version).set_to_current_time()
-
-    def unloaded(self, model: str, version: str) -> None:
-        """Records that a version was unloaded."""
-        self._loaded.remove(model, version)
-
-    def reload(self, model: str, result: str) -> None:
-        """Counts a reload of a version: "loaded" or "failed"."""
-        self._loads.labels(model, result).inc()
+        self.queue_length = gauge("t2t_queue_length", "Requests that wait.", ["model"])
+        self.ready = gauge("t2t_ready", "Whether the server takes requests.")
 
     def text(self) -> bytes:
         """Returns all metrics in the Prometheus text format."""
@@ -229,7 +195,7 @@ class RequestMiddleware:
         scope["path"] = _ABSOLUTE.sub("", scope["path"], count=1) or "/"
         headers = Headers(scope=scope)
         log_fields = start_log_fields(scope, headers.get("x-request-id", ""))
-        status, has_started = UNAVAILABLE, False
+        status, has_started = Unavailable.status, False
 
         async def send_on(message: Message) -> None:
             nonlocal status, has_started
@@ -248,14 +214,15 @@ class RequestMiddleware:
             if rejected is not None:
                 if self._shutdown.refuses:  # closes the connection, which must not be reset
                     await _read_to_end(receive)
-                await _send(send_on, rejected)
+                await _response(rejected)(scope, receive, send_on)
             else:
                 await self._inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
         except asyncio.CancelledError:  # at shutdown uvicorn itself would send 500
             if not has_started:
-                await _send(send_on, unavailable("the server ends. Ask another one."))
+                stopped = _response(Unavailable("the server ends. Ask another one."))
+                await stopped(scope, receive, send_on)
         except Exception:  # an internal error: status 500 was sent
             log_event("failed", logging.ERROR, error=True, **log_fields)
         finally:
@@ -270,11 +237,9 @@ class RequestMiddleware:
         if path not in _OPEN and not self._keys.admit(
             headers.get("authorization"), headers.get("x-api-key")
         ):
-            return HTTPError(
-                UNAUTHORIZED, "expected an API key. Send the header  Authorization: Bearer KEY"
-            )
+            return Unauthorized("expected an API key. Send the header  Authorization: Bearer KEY")
         if self._shutdown.refuses and scope["method"] == "POST":
-            return unavailable("the server ends. Ask another one.")
+            return Unavailable("the server ends. Ask another one.")
         return None
 
     def _record(
@@ -283,9 +248,11 @@ class RequestMiddleware:
         path = scope["path"]
         if scope["method"] == "POST":
             model, version = log_fields.get("model", ""), log_fields.get("version", "")
-            self._metrics.request(model, version, status)
+            self._metrics.requests.labels(model, version, str(status)).inc()
             if status == 200 and model:
-                self._metrics.answered(model, log_fields["inputs"], log_fields["tokens"], seconds)
+                self._metrics.inputs.labels(model).inc(log_fields["inputs"])
+                self._metrics.tokens.labels(model).inc(log_fields["tokens"])
+                self._metrics.seconds.labels(model).observe(seconds)
         level = logging.DEBUG if path in _QUIET and status == 200 else logging.INFO
         if LOG.isEnabledFor(level):
             log_event(
@@ -318,14 +285,8 @@ async def _read_to_end(receive: Receive) -> None:
             pass
 
 
-async def _send(send: Send, rejected: HTTPError) -> None:
-    body = to_json({"error": rejected.message})
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if rejected.status == UNAUTHORIZED:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if rejected.status == BAD_REQUEST:  # the end of its body is unknown
-        headers.append((b"connection", b"close"))
-    if rejected.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % rejected.retry_after))
-    await send({"type": "http.response.start", "status": rejected.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _response(rejected: HTTPError) -> Response:
+    """Returns the response; the end of the body of a bad request is unknown."""
+    closing = {"Connection": "close"} if isinstance(rejected, BadRequest) else {}
+    headers = {**rejected.headers, **closing}
+    return json_response({"error": str(rejected)}, rejected.status, headers)

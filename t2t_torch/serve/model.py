@@ -158,19 +158,13 @@ class ServedModel(ABC):
                 record["attention"] = attention_record(prediction.attention)
             return {self.targets[0].name: record}
         tokenizers = {field.name: field.tokenizer for field in self.fields}
-        return {
-            target.name: _record(target, sample, prediction, best, tokenizers.get(target.of, ""))
-            for target in self.targets
-        }
-
-
-def _record(
-    target: OutputSpec, sample: Sample, output: Prediction, best: int, tokenizer: str
-) -> dict[str, Any]:
-    record = value_record(output, target.name, best)
-    if target.kind == "tags":
-        record |= words_record(record["value"], sample[target.of], target.labels, tokenizer)
-    return record
+        records = {}
+        for target in self.targets:
+            record = records[target.name] = value_record(prediction, target.name, best)
+            if target.kind == "tags":
+                words, tokenizer = sample[target.of], tokenizers.get(target.of, "")
+                record |= words_record(record["value"], words, target.labels, tokenizer)
+        return records
 
 
 FILES = {"image": "picture", "audio": "sound"}

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import anyio
@@ -28,18 +28,19 @@ from pydantic import (
 from pydantic import ValidationError as _Invalid
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
+from starlette.responses import Response
 
 from t2t_torch.runtime.prediction import BEST
 from t2t_torch.serve.limits import (
     MAX_AXES,
     MAX_TENSORS,
-    NOT_JSON,
-    TIMED_OUT,
-    TOO_LARGE,
     BadRequest,
     HTTPError,
+    NotJson,
     ServerLimits,
-    unavailable,
+    TimedOut,
+    TooLarge,
+    Unavailable,
 )
 
 HEADER = "Inference-Header-Content-Length"
@@ -292,46 +293,40 @@ class Bodies:
         """Returns the bytes of a body with one of some media types; see `read`."""
         _check_headers(request, self._limits, kinds)
         if self._active >= self._most:
-            raise unavailable(f"{self._active} bodies are read, as many as may. Try again later.")
+            raise Unavailable(f"{self._active} bodies are read, as many as may. Try again later.")
         self._active += 1
+        chunks, size = [], 0
         try:
-            return await _read(request, self._limits)
+            with anyio.fail_after(self._limits.max_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > self._limits.max_body_bytes:
+                        raise _too_long(self._limits)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise TimedOut(
+                f"the body was not there after {self._limits.max_seconds:g} seconds."
+            ) from None
         finally:
             self._active -= 1
-
-
-async def _read(request: Request, limits: ServerLimits) -> bytes:
-    chunks, size = [], 0
-    try:
-        with anyio.fail_after(limits.max_seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limits.max_body_bytes:
-                    raise _too_long(limits)
-                chunks.append(chunk)
-    except TimeoutError:
-        raise HTTPError(
-            TIMED_OUT, f"the body was not there after {limits.max_seconds:g} seconds."
-        ) from None
-    return b"".join(chunks)
+        return b"".join(chunks)
 
 
 def _check_headers(request: Request, limits: ServerLimits, kinds: Sequence[str]) -> None:
     kind = request.headers.get("content-type", kinds[0]).partition(";")[0].strip()
     if kind.lower() not in kinds:
-        raise HTTPError(NOT_JSON, "expected JSON. Send the header  Content-Type: application/json")
+        raise NotJson("expected JSON. Send the header  Content-Type: application/json")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise HTTPError(NOT_JSON, "expected a body as it is, without Content-Encoding.")
+        raise NotJson("expected a body as it is, without Content-Encoding.")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length.lstrip("0")[:20] or "0") > limits.max_body_bytes:
         raise _too_long(limits)
 
 
 def _too_long(limits: ServerLimits) -> HTTPError:
-    return HTTPError(
-        TOO_LARGE,
+    return TooLarge(
         f"the body has more than {limits.max_body_bytes:,} bytes, which is all that is read. Put "
-        "its inputs into several requests, or start the server with a larger --max_body_bytes.",
+        "its inputs into several requests, or start the server with a larger --max_body_bytes."
     )
 
 
@@ -389,6 +384,13 @@ def to_json(value: Any) -> bytes:
     except ValueError:
         text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Returns a response with a JSON body."""
+    return Response(to_json(value), status, headers, "application/json")
 
 
 def _finite(value: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ from t2t_torch.errors import ArtifactError, T2TError, UsageError
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
-from t2t_torch.serve.limits import NOT_FOUND, HTTPError, ServerLimits, unavailable
+from t2t_torch.serve.limits import NotFound, ServerLimits, Unavailable
 from t2t_torch.serve.middleware import ServerMetrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import log_event
@@ -142,7 +143,7 @@ class Batcher:
             if len(self._queue) >= self._limits.max_queue:
                 self._forget_dropped()
             if len(self._queue) >= self._limits.max_queue:
-                raise unavailable(
+                raise Unavailable(
                     f"{len(self._queue)} requests wait for this model, as many as may. Try again "
                     "later."
                 )
@@ -181,15 +182,11 @@ class Batcher:
         while jobs := self._next(number):
             samples = sum(len(job.samples) for job in jobs)
             self._observe(samples, time.monotonic() - jobs[0].arrived)
-            for together in self._alike(jobs):
+            alike: dict[Predict, list[Job]] = {self._predict: []}  # which is the first
+            for job in jobs:
+                alike.setdefault(job.predict, []).append(job)
+            for together in filter(None, alike.values()):
                 self._complete(number, together)
-
-    def _alike(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """Returns the requests grouped by function, the default one first."""
-        alike: dict[Predict, list[Job]] = {self._predict: []}
-        for job in jobs:
-            alike.setdefault(job.predict, []).append(job)
-        return [group for group in alike.values() if group]
 
     def _next(self, number: int) -> list[Job]:
         """Returns a thread's next batch; an empty list if closed and the queue is empty."""
@@ -298,7 +295,9 @@ class Batcher:
                     self._complete(number, [job])
                 return
             results = [error]
-        _send(list(zip(jobs, results, strict=True)))
+        for job, result in zip(jobs, results, strict=True):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no client waits
+                job.loop.call_soon_threadsafe(_deliver, job.answers, result)
 
 
 def close_all(batchers: Sequence[Batcher], timeout: float | None = None) -> None:
@@ -327,24 +326,13 @@ def _join(threads: Sequence[threading.Thread], timeout: float | None) -> None:
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
-def _send(results: Sequence[tuple[Job, _Result]]) -> None:
-    """Delivers results, each in its request's loop."""
-    for loop in {job.loop for job, _ in results}:
-        own = [(job, result) for job, result in results if job.loop is loop]
-        try:
-            loop.call_soon_threadsafe(_deliver, own)
-        except RuntimeError:  # the loop is closed: no client waits
-            continue
-
-
-def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:
-    for job, result in results:
-        if job.answers.done():
-            continue
-        if isinstance(result, Exception):
-            job.answers.set_exception(result)
-        else:
-            job.answers.set_result(result)
+def _deliver(answers: asyncio.Future[Sequence[Prediction]], result: _Result) -> None:
+    if answers.done():
+        return
+    if isinstance(result, Exception):
+        answers.set_exception(result)
+    else:
+        answers.set_result(result)
 
 
 _Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
@@ -418,7 +406,7 @@ class Repository:
         self._end = threading.Event()
         self._watch: threading.Thread | None = None
         for name in self._sources:
-            metrics.watch_queue(name, functools.partial(self.queue_length, name))
+            metrics.queue_length.labels(name).set_function(partial(self.queue_length, name))
 
     @property
     def names(self) -> Sequence[str]:
@@ -479,12 +467,10 @@ class Repository:
             try:
                 served = self._load(source, version, path)
                 if not is_first:
-                    self._metrics.reload(source.name, "loaded")
-            except T2TError as error:
-                faults.append(error)
-                self._fault(source, path, error, is_first)
-            except Exception as error:  # the file may change while it is read
-                faults.append(ArtifactError(f"'{path}' cannot be loaded: {error!r}."))
+                    self._metrics.loads.labels(source.name, "loaded").inc()
+            except Exception as error:  # also of a file that changes while it is read
+                fault = ArtifactError(f"'{path}' cannot be loaded: {error!r}.")
+                faults.append(error if isinstance(error, T2TError) else fault)
                 self._fault(source, path, error, is_first)
             known[version] = _Version(fingerprint, served)
         if places:
@@ -500,7 +486,7 @@ class Repository:
 
     def _fault(self, source: ModelSource, path: Path, error: Exception, is_first: bool) -> None:
         if not is_first:
-            self._metrics.reload(source.name, "failed")
+            self._metrics.loads.labels(source.name, "failed").inc()
         log_event("not loaded", 40, model=source.name, path=str(path), why=str(error))
 
     def _load(self, source: ModelSource, version: str, path: Path) -> Served:
@@ -510,7 +496,8 @@ class Repository:
             self._check_problem(name, model, path)
 
         def observe(inputs: int, seconds: float) -> None:
-            self._metrics.batch(name, inputs, seconds)
+            self._metrics.batches.labels(name).observe(inputs)
+            self._metrics.waits.labels(name).observe(seconds)
 
         log_event(
             "loaded",
@@ -554,11 +541,11 @@ class Repository:
             if now.get(version) is not served:
                 served.batcher.close()  # completes its waiting requests
                 if version not in now:
-                    self._metrics.unloaded(name, version)
+                    self._metrics.loaded.remove(name, version)
                     log_event("unloaded", model=name, version=version)
         for version, served in now.items():
             if before.get(version) is not served:
-                self._metrics.loaded(name, version)
+                self._metrics.loaded.labels(name, version).set_to_current_time()
 
     def versions(self, name: str) -> dict[str, Served]:
         """Returns the versions of a model, the default one last.
@@ -568,9 +555,7 @@ class Repository:
         """
         served = self._served.get(name)
         if not served:
-            raise HTTPError(
-                NOT_FOUND, f"there is no model {name!r}; there are: {', '.join(self._served)}."
-            )
+            raise NotFound(f"there is no model {name!r}; there are: {', '.join(self._served)}.")
         return dict(sorted(served.items(), key=lambda one: int(one[0])))
 
     def get(self, name: str | None, version: str | None = None) -> Served:
@@ -585,19 +570,17 @@ class Repository:
         """
         if name is None:
             if len(self._sources) > 1:
-                raise HTTPError(
-                    NOT_FOUND,
+                raise NotFound(
                     f"there are several models: {', '.join(self._served)}. Ask one of them, at "
-                    "/models/NAME/predict.",
+                    "/models/NAME/predict."
                 )
             name = next(iter(self._sources))
         versions = self.versions(name)
         if version is None:
             return list(versions.values())[-1]
         if version not in versions:
-            raise HTTPError(
-                NOT_FOUND,
-                f"model {name!r} has no version {version!r}; there are: {', '.join(versions)}.",
+            raise NotFound(
+                f"model {name!r} has no version {version!r}; there are: {', '.join(versions)}."
             )
         return versions[version]
 

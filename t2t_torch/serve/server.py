@@ -22,6 +22,8 @@ from typing import Any, Literal, TextIO, TypeAlias
 import uvicorn
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
+from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.importer import import_from_string
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
@@ -116,19 +118,16 @@ def check_headers(headers: Headers) -> limits.HTTPError | None:
             "the request has both Content-Length and Transfer-Encoding: expected one."
         )
     if len(headers.raw) > limits.MAX_HEADERS:
-        return limits.HTTPError(
-            limits.HEAD_TOO_LARGE, f"the request has more than {limits.MAX_HEADERS} headers."
-        )
+        return limits.HeadTooLarge(f"the request has more than {limits.MAX_HEADERS} headers.")
     total = 0
     for name, value in headers.raw:
         total += len(name) + len(value) + 4  # a colon, a space and CRLF
         if total > limits.MAX_HEAD_BYTES:
-            return limits.HTTPError(limits.HEAD_TOO_LARGE, _TOO_LARGE)
+            return limits.HeadTooLarge(_TOO_LARGE)
         if len(name) + len(value) > limits.MAX_HEADER_BYTES:
-            return limits.HTTPError(
-                limits.HEAD_TOO_LARGE,
+            return limits.HeadTooLarge(
                 f"the header {name[:40].decode('latin-1')!r} has more than "
-                f"{limits.MAX_HEADER_BYTES:,} bytes.",
+                f"{limits.MAX_HEADER_BYTES:,} bytes."
             )
     return None
 
@@ -216,7 +215,7 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._began_in_body = self.stage() == "body"
             super().data_received(self._piece)
             if self._unparsed > limits.MAX_HEAD_BYTES and not self._is_refused:
-                self._refuse(limits.HEAD_TOO_LARGE, _TOO_LARGE)
+                self._refuse(limits.HeadTooLarge(_TOO_LARGE))
             if not self._is_refused:
                 self._set_timer()
             self.schedule_parsing()
@@ -240,9 +239,9 @@ class _Bounded(_Base):  # type: ignore[misc]
     def send_400_response(self, msg: str) -> None:
         """Sends status 400 for data that is not HTTP."""
         if self._unparsed > limits.MAX_HEAD_BYTES:
-            self._refuse(limits.HEAD_TOO_LARGE, _TOO_LARGE)
+            self._refuse(limits.HeadTooLarge(_TOO_LARGE))
         else:
-            self._refuse(limits.BAD_REQUEST, "this is not HTTP/1.1.")
+            self._refuse(limits.BadRequest("this is not HTTP/1.1."))
 
     def _set_timer(self) -> None:
         """Starts the timer of a new stage."""
@@ -267,11 +266,12 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._timer = self.loop.call_later(self.head_seconds, self._end_late, stage)
         elif stage == "head":
             why = f"the headers were not complete after {self.head_seconds:g} seconds."
-            self._refuse(limits.TIMED_OUT, why)
+            self._refuse(limits.TimedOut(why))
         else:
             self._close(b"")
 
-    def _refuse(self, status: int, why: str) -> None:
+    def _refuse(self, error: limits.HTTPError) -> None:
+        status, why = error.status, str(error)
         body = to_json({"error": why})
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
@@ -399,24 +399,8 @@ def connection_class(head_seconds: float, parser: str = "auto") -> type[asyncio.
       head_seconds: see `_Bounded`.
       parser: "httptools", "h11", or "auto" for httptools if installed, else h11.
     """
-    base: Any
-    mixin: type[_Bounded]
-    if parser == "auto":
-        try:
-            import httptools
-        except ImportError:
-            parser = "h11"
-        else:
-            del httptools
-            parser = "httptools"
-    if parser == "httptools":
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as base
-
-        mixin = _WithHttptools
-    else:
-        from uvicorn.protocols.http.h11_impl import H11Protocol as base
-
-        mixin = _WithH11
+    base: Any = import_from_string(HTTP_PROTOCOLS[parser])
+    mixin = _WithH11 if base.__name__ == "H11Protocol" else _WithHttptools
     return type("Connection", (mixin, base), {"head_seconds": head_seconds})
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from starlette.requests import Request
 
 from t2t_torch.errors import DataError
@@ -24,14 +23,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import WRITTEN_LIST, Prediction
-from t2t_torch.serve.limits import (
-    MAX_SECONDS,
-    MAX_TENSORS,
-    TOO_LARGE,
-    BadRequest,
-    HTTPError,
-    ServerLimits,
-)
+from t2t_torch.serve.limits import MAX_SECONDS, MAX_TENSORS, BadRequest, ServerLimits, TooLarge
 from t2t_torch.serve.model import TEXTS, Extent, Sample, ServedModel, extent_of
 from t2t_torch.serve.protocol import (
     HEADER,
@@ -47,25 +39,39 @@ from t2t_torch.serve.protocol import (
     strings,
 )
 
+DATATYPES = {
+    "bool": "BOOL",
+    **{
+        f"{sign}int{bits}": f"{sign}INT{bits}".upper()
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
+}
+"""Datatypes of the protocol by numpy's name."""
 
-def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
-    """Returns datatype and shape of the tensors of a field by name; empty for fields without one
-    list or mapping per word.
+
+_OF_WORDS = ("word_numbers", "gazetteer")
+"""Kinds of fields with one list or mapping per word."""
+
+
+def described_field(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
+    """Returns datatype and shape of the tensors of a field by name; -1 is a dynamic size.
+
+    A "value" has none.
     """
-    if field.kind == "word_numbers":
-        return {field.name: ("FP32", [-1, -1, field.size])}
+    if field.kind == "value":
+        return {}
     if field.kind == "gazetteer":
         shape = [-1, -1, -1]
         return {field.name: ("BYTES", shape), f"{field.name}{WEIGHTS}": ("FP64", shape)}
-    return {}
-
-
-def _count(text: Any, tokenizer: str) -> int:
-    """Returns the number of words of a text; 0 for a value that is not a text."""
-    try:
-        return len(words_of(text, tokenizer))
-    except DataError:
-        return 0
+    of_kind = {
+        "tensor": (DATATYPES.get(field.dtype, ""), [-1, *field.shape]),
+        "word_numbers": ("FP32", [-1, -1, field.size]),
+        "numbers": ("FP32", [-1, field.size]),
+        "image": ("UINT8", [-1, *field.shape]),
+    }
+    return {field.name: of_kind.get(field.kind, ("BYTES", [-1]))}
 
 
 def word_column_of(
@@ -76,7 +82,7 @@ def word_column_of(
     Padding after the words of a text (zeros or empty strings) is removed.
 
     Args:
-      field: a field supported by `described_words`.
+      field: a field with one list or mapping per word.
       tensors: tensors with the names of the field, in order.
       counts: number of words of each input, one per row of the tensors.
 
@@ -93,21 +99,21 @@ def word_column_of(
         if other.shape != first.shape:
             raise BadRequest(f"{first.name!r} and {other.name!r} have different shapes: {shapes}.")
     _, words, size = first.shape
-    rows: list[Any]
-    if field.kind == "gazetteer":
-        entries = list(zip(strings(first), numbers(others[0]), strict=True))
-        if not size:  # empty entries allow any number of words: that of each text
-            return [[{}] * min(words, count) for count in counts]
-        rows = [_mapping(first.name, one) for one in _cut(entries, len(counts) * words, size)]
-    else:
-        rows = _cut(numbers(first), len(counts) * words, size)
-    each = _cut(rows, len(counts), words)
-    return [_without_end(row, count) for row, count in zip(each, counts, strict=True)]
-
-
-def _cut(flat: list[Any], count: int, size: int) -> list[list[Any]]:
-    """Returns the elements split into `count` lists of `size`."""
-    return [flat[number * size : (number + 1) * size] for number in range(count)]
+    elements: list[Any] = strings(first) if field.kind == "gazetteer" else numbers(first)
+    if others:
+        elements = list(zip(elements, numbers(others[0]), strict=True))
+    if not size:  # empty entries allow any number of words: that of each text
+        return [[{}] * min(words, count) for count in counts]
+    rows: list[Any] = [elements[at : at + size] for at in range(0, len(elements), size)]
+    if others:
+        rows = [_mapping(first.name, row) for row in rows]
+    columns = []
+    for number, count in enumerate(counts):
+        row = rows[number * words : (number + 1) * words]
+        while len(row) > count and not any(row[-1]):
+            row.pop()
+        columns.append(row)
+    return columns
 
 
 def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float]:
@@ -120,32 +126,8 @@ def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float
     return weights
 
 
-def _without_end(row: list[Any], count: int) -> list[Any]:
-    """Returns the entries of words without padding after the last word."""
-    end = len(row)
-    while end > count and not any(row[end - 1]):
-        end -= 1
-    return row[:end]
-
-
-DATATYPES = {
-    "bool": "BOOL",
-    **{
-        f"{sign}int{bits}": f"{sign}INT{bits}".upper()
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-    **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
-}
-"""Datatypes of the protocol by numpy's name."""
-
 _MAX_EMPTY = 1 << 20
 """Maximum product of the other axes of an empty tensor: a model may expand it, by a sum."""
-
-
-def described_array(part: InputSpec | OutputSpec) -> tuple[str, list[int]]:
-    """Returns datatype and shape of an input or output; -1 is a dynamic size."""
-    return DATATYPES[part.dtype], [-1, *part.shape]
 
 
 def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) -> list[Any]:
@@ -159,7 +141,7 @@ def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) 
     Raises:
       HTTPError: the tensor has another datatype or shape.
     """
-    datatype, shape = described_array(field)
+    ((datatype, shape),) = described_field(field).values()
     if tensor.datatype not in DATATYPES.values():
         raise BadRequest(
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}."
@@ -179,37 +161,15 @@ def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) 
     return list(rows)
 
 
-def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """Returns the output tensor of predictions.
-
-    Raises:
-      HTTPError: the predictions of a request have different sizes.
-    """
-    rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in predictions]
-    if len({row.shape for row in rows}) > 1:
-        raise BadRequest(
-            f"the answers in {target.name!r} have different shapes, and a tensor has one: ask with "
-            "inputs of one size, or at predict."
-        )
-    array = np.stack(rows)
-    return {
-        "name": target.name,
-        "shape": list(array.shape),
-        "datatype": described_array(target)[0],
-        "data": array.reshape(-1).tolist(),
-    }
-
-
 _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
 
 
 def check_size(count: int, limits: ServerLimits) -> None:
     """Raises HTTPError if a request has too many inputs."""
     if count > limits.max_inputs:
-        raise HTTPError(
-            TOO_LARGE,
+        raise TooLarge(
             f"the request has {count:,} inputs, and {limits.max_inputs} are taken at once. Put "
-            "them into several requests.",
+            "them into several requests."
         )
 
 
@@ -225,17 +185,10 @@ def check_written(model: ServedModel, inputs: Sequence[Any]) -> None:
     cells = (one.get(name) for one in inputs if isinstance(one, dict) for name in columns)
     length = sum(len(cell) for cell in cells if isinstance(cell, str))
     if length > _MAX_WRITTEN:
-        raise HTTPError(
-            TOO_LARGE,
+        raise TooLarge(
             f"the lists in strings have {length:,} characters, and {_MAX_WRITTEN:,} are taken at "
-            "once. Send arrays of JSON, or several requests.",
+            "once. Send arrays of JSON, or several requests."
         )
-
-
-def check_lengths(texts: Sequence[str], limits: ServerLimits) -> None:
-    """Raises HTTPError if a text, one per input, is too long by itself."""
-    for number, text in enumerate(texts):
-        _check_length(number, len(text), limits)
 
 
 def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimits) -> list[Extent]:
@@ -255,10 +208,9 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
     for number, sample in enumerate(samples):
         extent = extent_of(sample, most) if not files else _extent_of_files(sample, files, most)
         if extent is None:
-            raise HTTPError(
-                TOO_LARGE,
+            raise TooLarge(
                 f"input {number} has more than {most:,} elements in its lists and objects, which "
-                f"is all that is taken with {limits.max_characters:,} characters. Cut it.",
+                f"is all that is taken with {limits.max_characters:,} characters. Cut it."
             )
         _check_length(number, sum(map(len, extent.texts)), limits)
         extents.append(extent)
@@ -289,10 +241,9 @@ def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float
 
 def _check_length(number: int, length: int, limits: ServerLimits) -> None:
     if length > limits.max_characters:
-        raise HTTPError(
-            TOO_LARGE,
+        raise TooLarge(
             f"input {number} has {length:,} characters, and {limits.max_characters:,} are taken. "
-            "Cut it.",
+            "Cut it."
         )
 
 
@@ -316,25 +267,10 @@ _NO_SCORE = -1e9  # score of a missing text: less than any other
 
 def input_metadata(field: InputSpec) -> list[Tensor]:
     """Returns the metadata of the tensors of a field; a "value" has none."""
-    if field.kind == "tensor":
-        tensors = {field.name: described_array(field)}
-    else:
-        tensors = described_words(field) or _described(field)
     return [
         {"name": name, "datatype": datatype, "shape": shape}
-        for name, (datatype, shape) in tensors.items()
+        for name, (datatype, shape) in described_field(field).items()
     ]
-
-
-def _described(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
-    """Returns datatype and shape of a field with one tensor, by name."""
-    if field.kind == "value":
-        return {}
-    if field.kind == "numbers":
-        return {field.name: ("FP32", [-1, field.size])}
-    if field.kind == "image":
-        return {field.name: ("UINT8", [-1, *field.shape])}
-    return {field.name: ("BYTES", [-1])}
 
 
 def output_metadata(model: ServedModel) -> list[Tensor]:
@@ -362,14 +298,14 @@ def samples_of(
         too long.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    names_of_field = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
+    names_of_field = {one.name: list(described_field(one)) or [one.name] for one in model.fields}
     names = [name for several in names_of_field.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
         raise BadRequest(
             f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model "
             f"takes {', '.join(names)}, each once."
         )
-    of_words = [field for field in model.fields if described_words(field)]
+    of_words = [field for field in model.fields if field.kind in _OF_WORDS]
     columns = {
         field.name: _column(field, by_name[field.name])
         for field in model.fields
@@ -387,8 +323,14 @@ def samples_of(
     for field in of_words:
         parts = [by_name[name] for name in names_of_field[field.name]]
         texts = columns.get(field.of, [])
-        check_lengths(texts, limits)
-        counts = [_count(text, tokenizers.get(field.of, "")) for text in texts]
+        for number, text in enumerate(texts):
+            _check_length(number, len(text), limits)
+        counts = []
+        for text in texts:
+            try:
+                counts.append(len(words_of(text, tokenizers.get(field.of, ""))))
+            except DataError:  # it has no words
+                counts.append(0)
         columns[field.name] = word_column_of(field, parts, counts)
     fields = [field.name for field in model.fields]
     rows = zip(*(columns[name] for name in fields), strict=True)
@@ -462,7 +404,7 @@ def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of all possible tensors of a target by name."""
     name, kind, labels = target.name, target.kind, len(target.labels)
     if kind == "tensor":
-        return {name: described_array(target)}
+        return {name: (DATATYPES[target.dtype], [-1, *target.shape])}
     if kind in TEXTS:
         return {
             name: ("BYTES", [-1, -1]),
@@ -487,21 +429,24 @@ def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
 
 def _has(target: OutputSpec, name: str, prediction: Prediction) -> bool:
     """Returns True if a prediction has the tensor."""
-    part = name[len(target.name) :]
-    if prediction.hypotheses:
-        return True
-    if part == "_probability":
-        return target.name in prediction.probabilities
-    if part == "_scores":
-        return target.name in prediction.scores
-    return True
+    of_part = {"_probability": prediction.probabilities, "_scores": prediction.scores}
+    values = of_part.get(name[len(target.name) :], prediction.values)
+    return bool(prediction.hypotheses) or target.name in values
 
 
 def _tensor(target: OutputSpec, name: str, predictions: Sequence[Any]) -> Tensor:
     """Returns an output tensor of predictions."""
-    if target.kind == "tensor":
-        return tensor_of(target, predictions)
     datatype, _ = _outputs(target)[name]
+    if target.kind == "tensor":
+        arrays = [np.asarray(one.values[name]) for one in predictions]
+        if len({array.shape for array in arrays}) > 1:
+            raise BadRequest(
+                f"the answers in {name!r} have different shapes, and a tensor has one: ask with "
+                "inputs of one size, or at predict."
+            )
+        shape = [len(arrays), *arrays[0].shape]
+        data = np.stack(arrays).reshape(-1).tolist()
+        return {"name": name, "shape": shape, "datatype": datatype, "data": data}
     part = name[len(target.name) :]
     rows = [_row(target, part, one) for one in predictions]
     tensor: Tensor = {"name": name, "shape": [len(rows)], "datatype": datatype}
@@ -651,7 +596,12 @@ def packed(
     tensors, blobs = [], []
     for output in map(dict, outputs):
         if requested.get(output["name"], {}).get(_ONE, every):
-            blobs.append(_bytes(output["datatype"], output.pop("data")))
+            data = output.pop("data")
+            if output["datatype"] == "BYTES":
+                texts = [text.encode("utf-8", "replace") for text in data]
+                blobs.append(b"".join(_LENGTH.pack(len(text)) + text for text in texts))
+            else:
+                blobs.append(np.asarray(data, _DTYPES[output["datatype"]]).tobytes())
             output["parameters"] = {**output.get("parameters", {}), SIZE: len(blobs[-1])}
         tensors.append(output)
     return tensors, b"".join(blobs)
@@ -711,20 +661,9 @@ def _texts(tensor: InputTensor, blob: bytes) -> list[str]:
                 f"{tensor.name!r}: element {len(texts)} goes beyond the tensor's {len(blob):,} "
                 "bytes. Each has its length before it, four bytes, the lowest first."
             )
-        texts.append(_text(tensor.name, len(texts), blob[at + _LENGTH.size : end]))
+        try:
+            texts.append(blob[at + _LENGTH.size : end].decode())
+        except UnicodeDecodeError:
+            raise BadRequest(f"{tensor.name!r}: element {len(texts)} is no UTF-8.") from None
         at = end
     return texts
-
-
-def _text(name: str, number: int, blob: bytes) -> str:
-    try:
-        return blob.decode()
-    except UnicodeDecodeError:
-        raise BadRequest(f"{name!r}: element {number} is no UTF-8.") from None
-
-
-def _bytes(datatype: str, data: Sequence[Any]) -> bytes:
-    if datatype != "BYTES":
-        return np.asarray(data, _DTYPES[datatype]).tobytes()
-    texts = [text.encode("utf-8", "replace") for text in data]
-    return b"".join(_LENGTH.pack(len(text)) + text for text in texts)

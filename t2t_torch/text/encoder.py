@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -73,7 +74,8 @@ class TextEncoder(ABC):
 
         A space ends a word; a line break ends one and counts as another; so does `EOS`.
         """
-        ends = [_ends(self._decode([identity])) for identity in range(self.vocab_size)]
+        texts = [self._decode([identity]) for identity in range(self.vocab_size)]
+        ends = [float(text.count(" ") + 2 * text.count("\n")) for text in texts]
         ends[PAD], ends[EOS] = 0.0, 2.0
         return ends
 
@@ -84,10 +86,6 @@ class TextEncoder(ABC):
     @abstractmethod
     def _decode(self, ids: list[int]) -> str:
         """Returns the text of ids that contain neither `PAD` nor `EOS`."""
-
-
-def _ends(text: str) -> float:
-    return float(text.count(" ") + 2 * text.count("\n"))
 
 
 def content(ids: Iterable[int]) -> list[int]:
@@ -117,6 +115,26 @@ def check_unicode(text: str) -> None:
             "Unicode text. Read the text as UTF-8 without errors='surrogateescape', or "
             "replace that character."
         ) from None
+
+
+@contextlib.contextmanager
+def vocabulary_errors(path: Path, hint: str = "") -> Iterator[None]:
+    """Names the file in the errors of reading a vocabulary.
+
+    Args:
+      path: file of the vocabulary.
+      hint: a sentence about what to do with a malformed file.
+
+    Raises:
+      DataError: the file cannot be read, or the body raises a DataError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
+    except DataError as error:
+        message = str(error)
+        raise DataError(message if str(path) in message else f"{path}: {message}{hint}") from None
 
 
 class ByteEncoder(TextEncoder):
@@ -168,14 +186,11 @@ class CharacterEncoder(TextEncoder):
     @classmethod
     def load(cls, path: Path) -> CharacterEncoder:
         """Reads an alphabet from a JSON list; DataError if it is missing or malformed."""
-        try:
-            return cls(read_json(path, max_bytes=MAX_VOCABULARY))
-        except OSError as error:
-            raise DataError(f"Cannot read the alphabet {path}: {error.strerror}.") from None
-        except (ValueError, TypeError):
-            raise DataError(f"{path} is no JSON list of characters.") from None
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
+        with vocabulary_errors(path):
+            try:
+                return cls(read_json(path, max_bytes=MAX_VOCABULARY))
+            except (ValueError, TypeError):
+                raise DataError(f"{path} is no JSON list of characters.") from None
 
     @staticmethod
     def save(characters: Iterable[str], path: Path) -> None:
@@ -357,15 +372,8 @@ class TokenEncoder(TextEncoder):
                 f"{path}: lines 1 and 2 are not {' and '.join(RESERVED_TOKENS)}, with which a "
                 "token vocabulary starts. Put them there."
             )
-        try:
-            return cls(
-                tokens[len(RESERVED_TOKENS) :],
-                replace_oov=replace_oov,
-                reverse=reverse,
-                lower_case=lower_case,
-            )
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
+        with vocabulary_errors(path):
+            return cls(tokens, replace_oov=replace_oov, reverse=reverse, lower_case=lower_case)
 
     @property
     def vocab_size(self) -> int:

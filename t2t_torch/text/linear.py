@@ -29,6 +29,7 @@ COSTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _SLOPES = np.geomspace(0.125, 64.0, 73)
 _TOLERANCE = 0.05  # greatest violation of an optimum's condition, in margins
 _EPOCHS = 60
+_LEAST_ROWS = (1, 2)  # of an n-gram, of which one is chosen likewise
 _LEAST_RATIO = 0.01  # of frequencies, a logarithm
 _FOLDS = 4  # of which one is held out, or each in turn
 _FEW = 4_000  # rows of which each is held out once
@@ -115,11 +116,11 @@ def fit(
     kept = np.flatnonzero(known)
     order = np.random.default_rng(seed).permutation(len(kept))[:_MOST_HELD_OUT]
     data = _Data(counts, signs, row_weights, dense, classes, buckets, seed)
-    cost, slope = costs[0], 1.0
+    cost, slope, least = costs[0], 1.0, 1
     if len(costs) > 1 or (calibrates and classes >= 0):
-        cost, slope = _validate(data, kept[order], costs)
-    fitter = _Fitter(data, kept, idf_of(counts, buckets))
-    return FittedLinear(fitter.idf, *fitter.solve(cost), slope, cost, classes)
+        cost, slope, least = _validate(data, kept[order], costs)
+    fitter = _Fitter(data, kept, idf_of(counts, buckets, least))
+    return replace(fitter.solve(cost), slope=slope)
 
 
 def _signs(targets: npt.NDArray[Any], classes: int) -> Floats:
@@ -133,22 +134,36 @@ def _signs(targets: npt.NDArray[Any], classes: int) -> Floats:
     return np.where(targets[:, None] < 0, np.nan, signs).astype(np.float32)
 
 
-def _validate(data: _Data, rows: Integers, costs: Sequence[float]) -> tuple[float, float]:
-    """Returns the first cost after which the loss on held-out rows rises, and its best slope."""
+def _validate(data: _Data, rows: Integers, costs: Sequence[float]) -> tuple[float, float, int]:
+    """Returns the first cost after which the loss on held-out rows rises, its best slope, and in
+    how many rows an n-gram has to be: where each row has n-grams of its own, such as names, those
+    of one row teach nothing.
+    """
     count = min(_FOLDS, len(rows)) if len(rows) <= _FEW else 1
-    held_out = [rows[fold::_FOLDS] for fold in range(count)]
-    fitters = [
-        _Fitter(data, np.setdiff1d(rows, out) if len(rows) > 1 else rows) for out in held_out
-    ]
+    held_out = split_folds(rows, _FOLDS)[:count]
+    parts = [np.setdiff1d(rows, out) if len(rows) > 1 else rows for out in held_out]
     truth = data.signs[np.concatenate(held_out)]
-    best, chosen = np.inf, (costs[0], 1.0)
-    for cost in costs:
-        scores = [one.scores(out, cost) for one, out in zip(fitters, held_out, strict=True)]
-        loss, slope = _best_slope(np.concatenate(scores), truth, data.classes)
-        if loss >= best:
-            break
-        best, chosen = loss, (cost, slope)
+    best, chosen, first = np.inf, (costs[0], 1.0, 1), 0
+    for least in _LEAST_ROWS:
+        fitters = [
+            _Fitter(data, part, idf_of(data.counts.take(part), data.buckets, least))
+            for part in parts
+        ]
+        before = np.inf
+        for place, cost in enumerate(costs[first:], first):
+            scores = [one.scores(out, cost) for one, out in zip(fitters, held_out, strict=True)]
+            loss, slope = _best_slope(np.concatenate(scores), truth, data.classes)
+            if loss >= before:
+                break
+            before = loss
+            if loss < best:
+                best, chosen, first = loss, (cost, slope, least), place
     return chosen
+
+
+def split_folds(rows: Integers, folds: int) -> list[Integers]:
+    """Returns the rows of each fold, which take turns."""
+    return [rows[fold::folds] for fold in range(folds)]
 
 
 def _best_slope(scores: Floats, signs: Floats, classes: int) -> tuple[float, float]:
@@ -167,11 +182,13 @@ def _best_slope(scores: Floats, signs: Floats, classes: int) -> tuple[float, flo
     return float(np.min(losses)), float(_SLOPES[int(np.argmin(losses))])
 
 
-def idf_of(counts: TokenRows, buckets: int) -> Floats:
-    """Returns the inverse document frequency of each column, 0 where it is in no row."""
+def idf_of(counts: TokenRows, buckets: int, least: int = 1) -> Floats:
+    """Returns the inverse document frequency of each column, 0 where it is in fewer rows than
+    `least`.
+    """
     frequency = np.bincount(counts.columns, minlength=buckets)
     found = np.log((1 + len(counts)) / (1 + frequency)) + 1
-    return np.where(frequency > 0, found, 0.0).astype(np.float32)
+    return np.where(frequency >= least, found, 0.0).astype(np.float32)
 
 
 def weigh(counts: TokenRows, idf: Floats) -> TokenRows:
@@ -240,16 +257,16 @@ class _Fitter:
     Args:
       data: all training rows.
       rows: those to fit.
-      idf: by default of these rows.
+      idf: of these rows; columns of 0 are left out.
 
     Attributes:
       idf: [buckets].
     """
 
-    def __init__(self, data: _Data, rows: Integers, idf: Floats | None = None) -> None:
+    def __init__(self, data: _Data, rows: Integers, idf: Floats) -> None:
         self._data, self._signs, self._weights = data, data.signs[rows], data.weights[rows]
         counts, dense = data.counts.take(rows), data.dense_of(rows)
-        self.idf = idf_of(counts, data.buckets) if idf is None else idf
+        self.idf = idf
         self._size = data.buckets + (0 if dense is None else dense.shape[1])
         # Columns that do not occur are left out.
         matrix = with_dense(weigh(counts, self.idf), dense, data.buckets)
@@ -263,8 +280,8 @@ class _Fitter:
             self._scale[self._used >= data.buckets] = 1.0
         self._dual: Floats | None = None
 
-    def solve(self, cost: float) -> tuple[Floats, Floats]:
-        """Returns `FittedLinear.weights` and the bias."""
+    def solve(self, cost: float) -> FittedLinear:
+        """Returns the model of a cost, with the slope 1."""
         found = descend(
             self._matrix,
             self._scale,
@@ -277,14 +294,11 @@ class _Fitter:
         self._dual = found.dual
         weights = np.zeros((self._size, self._signs.shape[1]), np.float32)
         weights[self._used] = found.weights
-        return weights, found.bias
+        return FittedLinear(self.idf, weights, found.bias, 1.0, cost, self._data.classes)
 
     def scores(self, rows: Integers, cost: float) -> Any:
         """Returns the scores of other rows."""
-        data = self._data
-        weights, bias = self.solve(cost)
-        weighed = weigh(data.counts.take(rows), self.idf)
-        return _products(with_dense(weighed, data.dense_of(rows), data.buckets), weights) + bias
+        return self.solve(cost).scores(self._data.counts.take(rows), self._data.dense_of(rows))
 
 
 def _ratios(matrix: TokenRows, signs: Floats) -> Floats:

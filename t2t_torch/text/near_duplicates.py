@@ -68,16 +68,14 @@ class NearDuplicates:
         shared = Counter[int]()
         for one in pairs[:_SKETCH].tolist():
             shared.update(self._buckets.get(one, ()))
-        near = (number for number, count in shared.items() if count >= _SHARED)
-        return found | {number for number in near if self._is_similar(pairs, self._pairs[number])}
-
-    @staticmethod
-    def _is_similar(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> bool:
-        low, high = sorted((len(one), len(other)))
-        if low < SIMILARITY * high:
-            return False
-        both = len(np.intersect1d(one, other, assume_unique=True))
-        return both >= SIMILARITY * (low + high - both)
+        for number, count in shared.items():
+            other = self._pairs[number]
+            low, high = sorted((len(pairs), len(other)))
+            if count >= _SHARED and low >= SIMILARITY * high:
+                both = len(np.intersect1d(pairs, other, assume_unique=True))
+                if both >= SIMILARITY * (low + high - both):
+                    found.add(number)
+        return found
 
 
 @functools.lru_cache(maxsize=1)  # of a text that is looked for, and then added

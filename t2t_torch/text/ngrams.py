@@ -269,23 +269,30 @@ class _Words:
         self.of = self._rows[places]
         self.hashes = np.add.reduceat(terms, places) % MODULUS
 
-    def bigrams(self) -> tuple[Integers, Integers]:
-        """Returns the hash and the row of each word bigram."""
-        there = self.of[1:] == self.of[:-1]
-        return pair_hash(self.hashes[:-1], self.hashes[1:])[there], self.of[1:][there]
-
     def ngrams(self) -> Iterator[tuple[int, Integers, Integers]]:
         """Yields the kind, and hash and row of each n-gram."""
         yield WORD, self.hashes, self.of
-        yield WORDS, *self.bigrams()
-        codes, space = self._codes, self._space
-        hashes, there = codes, ~(space[:-1] & space[1:])
-        for order in CHARACTER_ORDERS:
-            last = codes[order - 1 :]
-            hashes = pair_hash(hashes[: len(last)], last)
-            if order > 2:
-                there = there[: len(last)] & ~space[order - 2 : order - 2 + len(last)]
-            yield order, hashes[there], self._rows[: len(last)][there]
+        there = self.of[1:] == self.of[:-1]
+        yield WORDS, pair_hash(self.hashes[:-1], self.hashes[1:])[there], self.of[1:][there]
+        for order, hashes, there in character_ngrams(self._codes, self._space):
+            yield order, hashes[there], self._rows[: len(hashes)][there]
+
+
+def character_ngrams(codes: Any, space: Any) -> Iterator[tuple[int, Any, Any]]:
+    """Yields orders of n-grams of characters, the hash of each, and where one has no space inside.
+
+    Args:
+      codes: arrays or tensors with a place for each character, [..., L].
+      space: where a code is a space, [..., L].
+    """
+    hashes, there = codes, ~(space[..., :-1] & space[..., 1:])
+    for order in CHARACTER_ORDERS:
+        last = codes[..., order - 1 :]
+        size = last.shape[-1]
+        hashes, there = pair_hash(hashes[..., :size], last), there[..., :size]
+        if order > 2:
+            there = there & ~space[..., order - 2 : order - 2 + size]
+        yield order, hashes, there
 
 
 def pair_hash(first: Any, second: Any) -> Any:

@@ -16,7 +16,7 @@ import sentencepiece
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, read_json
-from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode
+from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode, vocabulary_errors
 
 END_OF_WORD = "</w>"
 """End of the last symbol of a word in BPE codes."""
@@ -231,16 +231,14 @@ class PieceEncoder(TextEncoder):
     @classmethod
     def load(cls, path: Path) -> PieceEncoder:
         """Reads a vocabulary file; DataError if it is missing or malformed."""
-        try:
-            return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
-        except OSError as error:
-            raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise DataError(
-                f"{path} is no vocabulary of pieces, as t2t-import writes it. Import the run again."
-            ) from None
+        with vocabulary_errors(path):
+            try:
+                return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise DataError(
+                    f"{path} is no vocabulary of pieces, as t2t-import writes it. Import the run "
+                    "again."
+                ) from None
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> PieceEncoder:

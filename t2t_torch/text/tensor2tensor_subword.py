@@ -16,7 +16,7 @@ from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, write_text
-from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode
+from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode, vocabulary_errors
 
 END = "_"
 """The end marker of an escaped token; occurs nowhere else."""
@@ -281,21 +281,15 @@ class SubtokenEncoder(TextEncoder):
         Raises:
           DataError: the file is missing, not UTF-8, or not a subtoken vocabulary.
         """
-        try:
-            text = read_bytes(path, max_bytes=MAX_VOCABULARY).decode()
+        hint = " Copy the file from tensor2tensor's data folder again."
+        with vocabulary_errors(path, hint):
+            try:
+                text = read_bytes(path, max_bytes=MAX_VOCABULARY).decode()
+            except UnicodeDecodeError as error:
+                place = f"byte {error.start + 1}"
+                raise DataError(f"no subtoken vocabulary: its {place} is not UTF-8.") from None
             lines = text.replace("\r", "").removesuffix("\n").split("\n")
             return cls([_unquoted(line.rstrip()) for line in lines])
-        except OSError as error:
-            raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path} is no subtoken vocabulary: its byte {error.start + 1} is not UTF-8. "
-                "Copy the file from tensor2tensor's data folder again."
-            ) from None
-        except DataError as error:
-            raise DataError(
-                f"{path}: {error} Copy the file from tensor2tensor's data folder again."
-            ) from None
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, path: Path) -> SubtokenEncoder:
@@ -394,11 +388,8 @@ class SubtokenEncoder(TextEncoder):
 
 def holds_subtokens(path: Path) -> bool:
     """Returns whether a file starts like a tensor2tensor subtoken vocabulary."""
-    try:
-        with open_regular(path) as file:
-            head = file.read(16)
-    except OSError as error:
-        raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
+    with vocabulary_errors(path), open_regular(path) as file:
+        head = file.read(16)
     return head.lstrip(b"'\"").startswith(RESERVED_TOKENS[0].encode())
 
 

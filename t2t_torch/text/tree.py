@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_entries
-from t2t_torch.text.encoder import NUM_RESERVED, RESERVED_TOKENS, TextEncoder
+from t2t_torch.text.encoder import NUM_RESERVED, RESERVED_TOKENS, TextEncoder, vocabulary_errors
 
 SHIFT, REDUCE = "SHIFT", "REDUCE"
 OPEN = "("
@@ -203,7 +203,8 @@ class Tree:
             elif kind == ")":
                 pieces.append("]")
             else:
-                pieces.append(_square_word(name))
+                is_open = name.startswith("[") and len(name) > 1
+                pieces.append(f"-LSB-{name[1:]}" if is_open else "-RSB-" if name == "]" else name)
         return " ".join(pieces)
 
     def __repr__(self) -> str:
@@ -326,12 +327,6 @@ def _square_steps(text: str) -> Iterator[tuple[int, str, str]]:
             yield position, "", "]" if piece == "-RSB-" else piece
 
 
-def _square_word(word: str) -> str:
-    if word == "]":
-        return "-RSB-"
-    return f"-LSB-{word[1:]}" if word.startswith("[") and len(word) > 1 else word
-
-
 def _built(steps: Iterable[_Step]) -> Tree:
     pending: list[tuple[str, list[Tree | str]]] = []
     root: Tree | None = None
@@ -405,11 +400,8 @@ class TransitionEncoder(TextEncoder):
         Raises:
           DataError: the file is missing, not UTF-8, or has invalid labels.
         """
-        try:
+        with vocabulary_errors(path):
             return cls(read_entries(path))
-        except DataError as error:
-            message = str(error)
-            raise DataError(message if str(path) in message else f"{path}: {message}") from None
 
     @property
     def vocab_size(self) -> int:

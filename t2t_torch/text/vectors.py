@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,20 +30,6 @@ _LABEL = 1
 _END = b"</s>"  # end of line: a word without n-grams
 _MODEL_CHUNK = 1 << 20
 _LONGEST_MODEL_WORD = 1 << 20  # bytes; limit for a word without a terminator
-
-
-class Made(NamedTuple):
-    """Vectors of the requested words.
-
-    Attributes:
-      rows: the row in `values` of each word that has a vector.
-      values: [found, width] float32.
-      composed: number of words unseen in training, whose vectors come from n-grams alone.
-    """
-
-    rows: dict[str, int]
-    values: npt.NDArray[np.float32]
-    composed: int
 
 
 class FasttextModel:
@@ -86,7 +72,7 @@ class FasttextModel:
             self._refuse(f"its vectors would have {self.width} numbers")
         self.words = 0
 
-    def vectors(self, wanted: Collection[str]) -> Made:
+    def vectors(self, wanted: Collection[str]) -> WordVectors:
         """Returns the vectors of words, as fastText's `get_word_vector` does.
 
         A word unseen in training has a vector if it has n-grams, unless its lower-case form is also
@@ -110,7 +96,8 @@ class FasttextModel:
         for place, own in enumerate(parts.values()):
             values[place] = np.mean([rows[row] for row in own], 0, dtype=np.float64)
         composed = sum(own[0] >= self.words for own in parts.values())
-        return Made({word: place for place, word in enumerate(parts)}, values, composed)
+        found = {word: place for place, word in enumerate(parts)}
+        return WordVectors(found, values, self.words, 0, composed)
 
     def _pieces(self, word: bytes) -> Iterator[int]:
         """Yields the hash buckets of the n-grams of a word."""
@@ -261,9 +248,7 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     result = _WantedVectors(path, wanted)
     with _opened(path) as file:
         if _is_model(file):
-            model = FasttextModel(file, path)
-            vectors = model.vectors(wanted)
-            return WordVectors(vectors.rows, vectors.values, model.words, 0, vectors.composed)
+            return FasttextModel(file, path).vectors(wanted)
         first = _first_line(file, path)
         header = _header(first)
         if header is None:
@@ -299,7 +284,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """Opens a vector file; reports errors while reading it as DataError."""
     try:
         with open_bytes(path) as raw, io.BufferedReader(cast("Any", raw), _CHUNK) as file:
-            if file.peek(len(_ZIP))[: len(_ZIP)].startswith(_ZIP):
+            if file.peek(len(_ZIP)).startswith(_ZIP):
                 raise DataError(f"{path} is a zip archive. Unpack it first:  unzip {path}")
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -348,9 +333,8 @@ class _WantedVectors:
             columns = line.count(separator)
             self._width = width = width or columns
             if not columns or columns < width:
-                self._refuse_line(
-                    number, f"it has {_format_columns(columns)}, not {width or 'some'}"
-                )
+                numbers_of_line = "1 number" if columns == 1 else f"{columns} numbers"
+                self._refuse_line(number, f"it has {numbers_of_line}, not {width or 'some'}")
             self._count += 1
             if columns > width:  # the word contains spaces
                 word, *numbers = line.rsplit(separator, width)
@@ -421,8 +405,7 @@ class _WantedVectors:
 
 
 def _is_model(file: io.BufferedReader) -> bool:
-    magic = MAGIC
-    return file.peek(len(magic))[: len(magic)] == magic
+    return file.peek(len(MAGIC)).startswith(MAGIC)
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
@@ -480,18 +463,12 @@ def _check_numbers(path: Path, lines: list[bytes]) -> None:
     if any(_numbers_at_the_end(row) for _, row in rows):
         return
     number, row = rows[0]
-    fault = f"{_shown(row[1])} is no number" if len(row) > 1 else "no number follows the word"
+    fault = "no number follows the word"
+    if len(row) > 1:
+        fault = f"{row[1][:40].decode('utf-8', 'replace')!r} is no number"
     raise DataError(
         f"{path}, line {number:,}: {fault}. A line is a word and its numbers, separated by spaces."
     )
-
-
-def _format_columns(count: int) -> str:
-    return "1 number" if count == 1 else f"{count} numbers"
-
-
-def _shown(field: bytes) -> str:
-    return repr(field[:40].decode("utf-8", "replace"))
 
 
 def _numbers_at_the_end(fields: list[bytes]) -> int:

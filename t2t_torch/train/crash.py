@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,33 +66,28 @@ def dump(
     for number, batch in batches:
         named = run.task.batches.tensors(batch).items()
         tensors = {name: tensor.cpu().contiguous() for name, tensor in named}
+        rows = {}
+        if hasattr(run.source, "rows_of"):  # optional in a user's task
+            rows = dict(zip(("data_set", "rows"), run.source.rows_of(number), strict=True))
         safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
-        results.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
+        results.append({"batch": number, **rows, **_faults(run, seed, number, batch)})
     report = {"step": step + 1, "rank": rank, "seed": seed, "batches": results}
     (folder / "crash.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    faults = [
+        f"First {words} {one[key][0]}. "
+        for one in results
+        for key, words in _FAULTS.items()
+        if one.get(key)
+    ]
     numbers = ", ".join(str(number) for number, _ in batches)
     return NotFiniteError(
         f"the loss or its gradient is not finite at step {step + 1}, as in the {skipped - 1} steps "
-        f"before (--max_consecutive_nonfinite). {_first_fault(results)}None of them moved the "
+        f"before (--max_consecutive_nonfinite). {(faults or [''])[0]}None of them moved the "
         f"weights; the checkpoints are whole. Batch {numbers} and where numbers went bad are in "
         f"{folder}. Try a smaller learning rate, a longer learning_rate_warmup_steps, "
         "clip_grad_norm=1.0, or activation_dtype=float32. If that does not help the weights may "
         "have been nonsense before: go back further, that is delete the newest checkpoints."
     )
-
-
-def _first_fault(results: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a description of the first module with values that are not finite, if known."""
-    for batch in results:
-        for key, words in _FAULTS.items():
-            if batch.get(key):
-                return f"First {words} {batch[key][0]}. "
-    return ""
-
-
-def _rows(run: TrainState, number: int) -> dict[str, Any]:
-    rows_of = getattr(run.source, "rows_of", None)  # optional in a user's task
-    return {} if rows_of is None else dict(zip(("data_set", "rows"), rows_of(number), strict=True))
 
 
 def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
+import functools
 import gc
 import itertools
 import math
@@ -17,16 +17,7 @@ from torch import Tensor, nn
 
 import t2t_torch
 from t2t_torch import errors, mode, reporter, signals
-from t2t_torch.distributed.network import (
-    accumulating,
-    average_gradients,
-    compiled_layers,
-    exchanges_gradients,
-    is_sharded,
-    network,
-    replicate,
-    share_buffers,
-)
+from t2t_torch.distributed import network
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.loss import total_loss
@@ -51,9 +42,8 @@ if TYPE_CHECKING:
     """(Number of the global batch, batch on the device) of micro-batches."""
 
 
-@dataclasses.dataclass
 class TrainState:
-    """State of a training loop.
+    """State of a training loop in one process.
 
     Attributes:
       task: the task to train.
@@ -78,34 +68,22 @@ class TrainState:
         late.
       has_updated: True if this process has completed a step.
       is_exchanging: True if the current pass has started to communicate with other processes.
+
+    Args:
+      task: the task to train.
+      model: the model on its device, with the weights to start from.
+      source: source of batches from `state.batches_consumed` on.
+      state: position of the run.
+      world: the training processes.
+      pace: position in the learning-rate schedule.
+      train_steps: steps of the schedule.
+
+    Raises:
+      HParamsError: the model cannot be trained with these hparams.
     """
 
-    task: Task
-    model: nn.Module
-    objective: nn.Module
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-    finish_gradients: GradientFinisher
-    weight_noise: WeightNoise | None
-    learning_rate: Callable[[float], float] | None
-    pace: Pace
-    source: TrainSource
-    batches: Iterator[tuple[int, Batch]]
-    accumulate: int
-    precision: Precision
-    average: WeightAverage | None
-    meter: TrainMeter
-    device: torch.device
-    processes: int
-    recent: collections.deque[tuple[int, NumberedBatches]] = dataclasses.field(
-        default_factory=lambda: collections.deque(maxlen=2)
-    )
-    has_updated: bool = False
-    is_exchanging: bool = False
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         task: Task,
         model: nn.Module,
         source: TrainSource,
@@ -114,56 +92,34 @@ class TrainState:
         *,
         pace: Pace,
         train_steps: int,
-    ) -> TrainState:
-        """Creates the training state of one process.
-
-        Args:
-          task: the task to train.
-          model: the model on its device, with the weights to start from.
-          source: source of batches from `state.batches_consumed` on.
-          state: position of the run.
-          world: the training processes.
-          pace: position in the learning-rate schedule.
-          train_steps: steps of the schedule.
-
-        Raises:
-          HParamsError: the model cannot be trained with these hparams.
-        """
+    ) -> None:
         hparams = task.hparams
         check_trainable(model, hparams, world.device)
-        precision = Precision.of(hparams, world.device)
+        self.task, self.model, self.source, self.pace = task, model, source, pace
+        self.device, self.processes = world.device, world.size
+        self.precision = Precision.of(hparams, world.device)
         if state.loss_scale:
-            precision.load(state.loss_scale, state.loss_scale_steps)
-        objective = task.objective(model)
+            self.precision.load(state.loss_scale, state.loss_scale_steps)
+        self.objective = task.objective(model)
         # Before the optimizer: it may replace parameters.
         if task.overlaps_gradients:
-            wrapped = network(objective, hparams, world)
+            self.network = network.network(self.objective, hparams, world)
         else:
-            wrapped = replicate(objective, world)
-        optimizer = task.optimizer(model)
+            self.network = network.replicate(self.objective, world)
+        self.optimizer = task.optimizer(model)
+        self.finish_gradients = GradientFinisher.of(hparams, model, self.optimizer)
+        self.weight_noise = WeightNoise.of(hparams, model)
+        self.learning_rate = task.schedule(train_steps)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
-        return cls(
-            task=task,
-            model=model,
-            objective=objective,
-            network=wrapped,
-            optimizer=optimizer,
-            finish_gradients=GradientFinisher.of(hparams, model, optimizer),
-            weight_noise=WeightNoise.of(hparams, model),
-            learning_rate=task.schedule(train_steps),
-            pace=pace,
-            source=source,
-            batches=(
-                (number, task.batches.to_device(batch, world.device))
-                for number, batch in zip(numbers, source, strict=False)
-            ),
-            accumulate=state.batches_per_step // world.size,
-            precision=precision,
-            average=WeightAverage.of(hparams, model),
-            meter=TrainMeter(world.device, state),
-            device=world.device,
-            processes=world.size,
+        self.batches: Iterator[tuple[int, Batch]] = (
+            (number, task.batches.to_device(batch, world.device))
+            for number, batch in zip(numbers, source, strict=False)
         )
+        self.accumulate = state.batches_per_step // world.size
+        self.average = WeightAverage.of(hparams, model)
+        self.meter = TrainMeter(world.device, state)
+        self.recent: collections.deque[tuple[int, NumberedBatches]] = collections.deque(maxlen=2)
+        self.has_updated = self.is_exchanging = False
 
     def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
         """Loads the optimizer, the average and the task's state from a checkpoint.
@@ -179,7 +135,7 @@ class TrainState:
     @property
     def is_sharded(self) -> bool:
         """True if each process holds a shard of the weights; then passes communicate, too."""
-        return is_sharded(self.network)
+        return network.is_sharded(self.network)
 
     def snapshot(self, state: TrainerState) -> Snapshot:
         """Copies the run's state; for a sharded model, the shard of this process."""
@@ -218,10 +174,14 @@ def train_step(
     _notify(run.objective, "at_step", step)
 
     # Forward and backward passes; sums over all processes.
-    share_buffers(run.model, world.size)
+    network.share_buffers(run.model, world.size)
     totals = _gradients(run, batches, state.seed)
-    if world.size > 1 and task.automatic_optimization and not exchanges_gradients(run.network):
-        average_gradients(run.model, world.size)
+    if (
+        world.size > 1
+        and task.automatic_optimization
+        and not network.exchanges_gradients(run.network)
+    ):
+        network.average_gradients(run.model, world.size)
     world.sum(totals)
     if not task.automatic_optimization:
         norm = task.state.gradient_norm().to(run.device)
@@ -358,12 +318,12 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
         is_last = i + 1 == len(parts)
         with (
             seeded(seed, number, run.device, piece=index),
-            accumulating(run.network, more=not is_last),
+            network.accumulating(run.network, more=not is_last),
         ):
             run.is_exchanging = run.is_sharded
             with run.precision.autocast():
                 loss = total_loss(run.network(batch))
-            run.is_exchanging |= is_last and exchanges_gradients(run.network)
+            run.is_exchanging |= is_last and network.exchanges_gradients(run.network)
             if run.task.automatic_optimization:
                 scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
                 scaled.backward()  # type: ignore[no-untyped-call]
@@ -373,7 +333,7 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
 
 def _no_gradients(run: TrainState, batches: NumberedBatches) -> Tensor:
     """Returns NaN totals, and joins the gradient sums so that other processes do not hang."""
-    if run.processes > 1 and exchanges_gradients(run.network):
+    if run.processes > 1 and network.exchanges_gradients(run.network):
         _, batch = batches[0]
         try:
             smallest = run.task.batches.split(batch, run.task.batches.rows_of(batch))[0]
@@ -422,7 +382,7 @@ def compile_shapes(
         minute.
       say: prints the duration.
     """
-    layers = compiled_layers(run.model)
+    layers = network.compiled_layers(run.model)
     if not layers:
         return
     started, shapes = time.monotonic(), 0
@@ -531,7 +491,8 @@ class Estimator:
             self._progress.advance(state.step)
             if config.reports_at(state.step):
                 self._report(run)
-            if any(map(self._due, (config.local_eval_frequency, config.save_checkpoints_steps))):
+            every = (config.local_eval_frequency, config.save_checkpoints_steps)
+            if any(steps > 0 and state.step % steps == 0 for steps in every):
                 self.save()
         run.meter.stop_clock()
         ends = self.signal != 0 or self.is_done
@@ -561,7 +522,7 @@ class Estimator:
         """
         split = split or self.config.eval_split
         model = self.evaluated
-        share_buffers(self.model, self.world.size)
+        network.share_buffers(self.model, self.world.size)
         evaluator = self.task.evaluator()
         rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
@@ -616,9 +577,10 @@ class Estimator:
                 warm = warm_start(self.model, self.config.warm_start_from, patterns=patterns)
         self.train_steps = steps = run_config.steps_of_run(self.config, self.state)
         pace = Pace(self.directory.path, steps, self.config.train_seconds, self.state)
+        pace.begin(self.world)
         if pace.is_annealing and not stopping.stop_reason(self.state, self.config):
             pace.give_up_annealing(self.state.step)
-        run = TrainState.create(
+        run = TrainState(
             self.task, self.model, source, self.state, self.world, pace=pace, train_steps=steps
         )
         self._precision = run.precision
@@ -690,18 +652,21 @@ class Estimator:
         """
         self.saving.save(self.begin(), self.state, self.hooks, must_succeed=must_succeed)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Restores the weights and the step of a checkpoint for evaluation."""
+    def restore(self, checkpoint: Checkpoint, *, weights: bool = True) -> None:
+        """Restores the weights, unless they are not needed, and the step for evaluation."""
         state = checkpoint.trainer_state()
-        checkpoint.load_model(self.model, averaged=True)
-        self.task.state.restore_for_evaluation(self.model, state.task, checkpoint.task_tensors())
+        if weights:
+            checkpoint.load_model(self.model, averaged=True)
+            tensors = checkpoint.task_tensors()
+            self.task.state.restore_for_evaluation(self.model, state.task, tensors)
         self.state = state
 
-    def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
+    def restore_newest(self, beyond: int = -1, *, weights: bool = True) -> Checkpoint | None:
         """Restores the newest complete checkpoint; retries if a trainer deletes it meanwhile.
 
         Args:
           beyond: steps; checkpoints with at most this many steps are ignored.
+          weights: False to restore the step alone.
 
         Returns:
           The restored checkpoint, the same in all processes; None if there is none.
@@ -713,20 +678,10 @@ class Estimator:
             newest = self.newest_checkpoint()
             if newest is None or newest.step <= beyond:
                 return None
-            deleted = self.checkpoints.deleted_during(self.restore, newest)
+            restore = functools.partial(self.restore, weights=weights)
+            deleted = self.checkpoints.deleted_during(restore, newest)
             if not self.world.maximum(int(deleted)):
                 return newest
-
-    def take_position(self, checkpoint: Checkpoint) -> bool:
-        """Restores the step of a checkpoint without its weights; False if it was deleted."""
-        read: list[TrainerState] = []
-        deleted = self.checkpoints.deleted_during(
-            lambda one: read.append(one.trainer_state()), checkpoint
-        )
-        if self.world.maximum(int(deleted)):
-            return False
-        (self.state,) = read
-        return True
 
     def judge(self, watched: stopping.Watched, value: float, loss: float = math.nan) -> None:
         """Applies the rules for a monitored metric: early stopping, plateaus, averaging of weights.
@@ -797,9 +752,6 @@ class Estimator:
         if reason and not self.stop_reason() and not pace.is_annealing:
             pace.anneal(self.state, self.world)
             self.say(f"step {self.state.step}: {reason}; its schedule ends at step {self.end}")
-
-    def _due(self, frequency: int) -> bool:
-        return frequency > 0 and self.state.step % frequency == 0
 
     def _must_stop(self) -> bool:
         """Saves if a save is due by time; returns True if all processes leave the loop now."""

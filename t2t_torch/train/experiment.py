@@ -9,21 +9,22 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.metrics.metric import is_metric_of, lower_is_better
 from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
 from t2t_torch.reports.baseline import warnings_of
 from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import Ratings
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import Watched, full_name, short_names
@@ -98,9 +99,10 @@ class Experiment:
         if not plan.trains:
             self._read_checkpoints(plan)
             return
-        if plan.repeats:
+        trains_on_dev = getattr(estimator.task.hparams, "fold", "") == EVERY_ROW
+        if plan.repeats and not trains_on_dev:
             self._train_in_turns(self._decode_this_step if plan.decodes else dict)
-        elif plan.evaluates:
+        elif plan.evaluates and not trains_on_dev:
             if not self._is_done():
                 self.estimator.train(self.estimator.state.step + 1)
             if not self.estimator.signal:
@@ -242,11 +244,9 @@ class Experiment:
 
     def _decode_newest(self, split: Split | None, last: int) -> int:
         """Decodes with the newest checkpoint if it is beyond a step; returns the last step seen."""
-        estimator, decode = self.estimator, self._decoder()
-        newest = estimator.newest_checkpoint()
-        if newest is None or newest.step <= last:
-            return last
-        if not estimator.take_position(newest):
+        decode = self._decoder()
+        newest = self.estimator.restore_newest(beyond=last, weights=False)
+        if newest is None:
             return last
         try:
             decode(newest, split)
@@ -267,7 +267,9 @@ class Experiment:
         """
         estimator, last, waited = self.estimator, -1, 0.0
         while not estimator.is_stop_requested() and not self._is_last(last):
-            step = read(last) if self._has_newer(last) else last
+            # Steps of folders that the leader sees; their files are not checked.
+            newest = max((one.step for one in estimator.checkpoints.list()), default=-1)
+            step = read(last) if estimator.world.from_leader(newest) > last else last
             if step > last:
                 last, waited = step, 0.0
             elif waited >= self.config.eval_timeout_mins * 60.0:
@@ -276,11 +278,6 @@ class Experiment:
             else:
                 self._wait(POLL_SECONDS)
                 waited += POLL_SECONDS
-
-    def _has_newer(self, last: int) -> bool:
-        """Returns True if the leader finds a folder of a later step; does not check its files."""
-        steps = [checkpoint.step for checkpoint in self.estimator.checkpoints.list()]
-        return self.estimator.world.from_leader(int(bool(steps) and max(steps) > last)) > 0
 
     def _is_last(self, step: int) -> bool:
         """Returns True if the run ended at this step, as its directory records."""
@@ -356,12 +353,7 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
         kind = registry.hook(name)
         hook = kind()
         if not isinstance(hook, Hook):
-            code = getattr(inspect.unwrap(kind), "__code__", None)
-            file = (
-                code.co_filename
-                if code
-                else getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__)
-            )
+            file = inspect.getfile(inspect.unwrap(kind))
             raise UsageError(
                 f"--hooks={name}: {kind.__qualname__} in {file} is no Hook. Register a subclass of "
                 "t2t_torch.train.task.Hook."
@@ -384,42 +376,25 @@ class BaselineCheck(Hook):
     def __init__(self, problem: Problem, data_dir: Path) -> None:
         self._problem = problem
         self._data_dir = data_dir
-        self._metrics: dict[int, dict[str, float]] = {}
-
-    def after_evaluation(
-        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
-    ) -> None:
-        """Keeps the metrics of this step and of the best one so far."""
-        if split is Split.EVAL and estimator.world.leads:
-            kept = {self._best(estimator)} if self._metrics else set()
-            self._metrics = {step: one for step, one in self._metrics.items() if step in kept}
-            step = estimator.state.step
-            self._metrics[step] = {
-                name: value for name, value in metrics.items() if isinstance(value, float)
-            }
-
-    def _best(self, estimator: Estimator) -> int:
-        """Returns the best step of those with metrics, or the newest where none is rated."""
-        ranked = []
-        with contextlib.suppress(CheckpointError):  # a damaged file, which the next rating renews
-            ranked = Ratings(estimator.directory.path).ranked()
-        return next((step for step in ranked if step in self._metrics), max(self._metrics))
-
-    def state(self) -> dict[str, Any]:
-        """Returns the metrics so far."""
-        return {"metrics": [[step, dict(one)] for step, one in self._metrics.items()]}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes the metrics of the run that is resumed."""
-        self._metrics = {int(step): dict(one) for step, one in state.get("metrics", ())}
 
     def end(self, estimator: Estimator) -> None:
         """Prints a warning for each baseline that was not exceeded."""
         fits = estimator.task.hparams.fits  # such a model is the baseline
-        if fits or not (estimator.has_ended and self._metrics):
+        if fits or not (estimator.has_ended and estimator.world.leads):
             return
-        metrics = self._metrics[self._best(estimator)]
-        for warning in warnings_of(self._problem, self._data_dir, metrics):
+        directory = estimator.directory.path
+        reports = {
+            report["step"]: {n: v for n, v in report.items() if isinstance(v, float)}
+            for report in MetricsFile(directory).read()
+            if report["split"] == Split.EVAL.value
+        }
+        ranked = []
+        with contextlib.suppress(CheckpointError):  # a damaged file, which the next rating renews
+            ranked = Ratings(directory).ranked()
+        steps = [step for step in ranked if step in reports] or sorted(reports)[-1:]
+        for warning in (
+            warnings_of(self._problem, self._data_dir, reports[steps[0]]) if steps else ()
+        ):
             estimator.say(f"{warning}: train longer, or try --model=auto --hparams_set=auto")
 
 

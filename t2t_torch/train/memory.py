@@ -21,13 +21,13 @@ from t2t_torch.reports.section import aligned
 from t2t_torch.run.checkpoint import TrainerState
 from t2t_torch.train.random_state import INITIALIZATION, seeded
 from t2t_torch.train.run_config import DEFAULT_SEED, steps_of_run
+from t2t_torch.train.summary import size_of_step
 from t2t_torch.train.task import reported_hparams
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.features import Feature
     from t2t_torch.mode import Split
-    from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.pipeline.training_split import TrainingSplit
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
@@ -232,9 +232,8 @@ def dry_run_lines(
     source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
     accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
     if config is not None:
-        per_step = accumulate * world.size
         epoch = 0 if source.report.mixed_tokens else source.report.batches
-        state = TrainerState(epoch_batches=epoch, batches_per_step=per_step)
+        state = TrainerState(epoch_batches=epoch, batches_per_step=accumulate * world.size)
         task.schedule(steps_of_run(config, state))
     yield from _examples(task, next(iter(source)))
     names = [problem.full_name for problem in task.problem.components]
@@ -243,7 +242,9 @@ def dry_run_lines(
         yield from _data(name, component)
     yield ""
     unit = "tokens without padding" if task.batches.paddings else "examples"
-    yield from _step(source.report, accumulate, world.size, unit)
+    batches, each = accumulate * world.size, f"{world.size} processes x {accumulate} each"
+    size = size_of_step(source.report, batches, unit)
+    yield f"A step is {batches:,} batches ({each}), {size}"
     if eval_split is not None:
         yield f"An evaluation is {evaluated:,} batches, the split {eval_split.value}"
     yield ""
@@ -324,18 +325,6 @@ def _data(name: str, component: TrainingSplit) -> Iterator[str]:
     total = sum(bucket.rows for bucket in component.plan.buckets)
     rows.append(["all", "", f"{total:,}", f"{report.batches:,}", f"{report.padding_fraction:.1%}"])
     yield from aligned([["length", "batch size", "rows", "batches", "padding"], *rows])
-
-
-def _step(report: PlanReport, accumulate: int, processes: int, unit: str) -> Iterator[str]:
-    """Yields the composition of an optimizer step."""
-    batches = accumulate * processes
-    mixed = " by the shares at step 0" if report.mixed_tokens else ""
-    yield (
-        f"A step is {batches:,} batches ({processes} processes x {accumulate} each), about "
-        f"{report.tokens_per_batch * batches:,.0f} {unit}{mixed}"
-    )
-    if not mixed:  # problems have no common epoch
-        yield f"An epoch is {report.batches / batches:,.1f} steps"
 
 
 def _parameters(model: nn.Module) -> Iterator[str]:

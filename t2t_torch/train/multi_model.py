@@ -246,16 +246,16 @@ def _shared_names(
                 f"multiproblem_shared=[{','.join(patterns)}] is no list of regular "
                 f"expressions: {error}."
             ) from error
-        return functools.partial(_renamed, expressions)
+
+        def rename(name: str) -> str | None:
+            for expression, replacement in expressions:
+                if expression.search(name):
+                    return name if replacement is None else expression.sub(replacement, name)
+            return None
+
+        return rename
     targets = {target for model in models.values() for target in model.features.targets}
     return lambda name: name if targets.isdisjoint(name.split(".")) else None
-
-
-def _renamed(expressions: Sequence[tuple[re.Pattern[str], str | None]], name: str) -> str | None:
-    for expression, replacement in expressions:
-        if expression.search(name):
-            return name if replacement is None else expression.sub(replacement, name)
-    return None
 
 
 def _tied(model: nn.Module) -> Iterator[tuple[Tensor, list[str]]]:

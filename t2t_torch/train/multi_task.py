@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,18 +15,10 @@ from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.model import check_features
 from t2t_torch.objectives.objective import Objective
 from t2t_torch.optim.parameter_groups import freeze
-from t2t_torch.pipeline.loader import MixedBatches
+from t2t_torch.pipeline.loader import MixedBatches, OnePass
 from t2t_torch.pipeline.training_split import component_seed
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
-from t2t_torch.train.multi_model import (
-    MultiModel,
-    MultiObjective,
-    model_choices,
-    multi_model,
-    own_batch,
-    problem_weights,
-    with_models,
-)
+from t2t_torch.train import multi_model
 from t2t_torch.train.problem_data import FIRST_MIXING, schedule_of
 from t2t_torch.train.problem_task import DataArguments, LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
@@ -67,8 +59,8 @@ class MultiTask(LearningTask):
     ) -> None:
         vocab_dir = data["vocab_dir"]
         names = list(problem.problem_names)
-        hparams = with_models(hparams, problem.models, names, None)
-        chosen = model_choices(names, model, hparams)
+        hparams = multi_model.with_models(hparams, problem.models, names, None)
+        chosen = multi_model.model_choices(names, model, hparams)
         for part in problem.components:
             kind = chosen[part.full_name].model
             check_features(kind, part.features(vocab_dir), part.full_name)
@@ -84,13 +76,13 @@ class MultiTask(LearningTask):
         counted = {task.counted for task in self.tasks.values()}
         self.counted = counted.pop() if len(counted) == 1 else "examples"
         self._schedule = schedule_of(problem, hparams, len(self.tasks))
-        self._weights = problem_weights(hparams.multiproblem_weights, list(self.tasks))
+        self._weights = multi_model.problem_weights(hparams.multiproblem_weights, list(self.tasks))
         self.evaluator()  # rejects missing metrics before training
 
-    def model(self) -> MultiModel:
+    def model(self) -> multi_model.MultiModel:
         """Returns a new model of each problem, combined."""
         models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
-        return multi_model(models, self.hparams)
+        return multi_model.multi_model(models, self.hparams)
 
     def initialize(self, model: nn.Module) -> list[str]:
         """Loads the word vectors set in hparams into each model."""
@@ -111,7 +103,7 @@ class MultiTask(LearningTask):
         objectives = {
             name: Objective(whole.problems[name], teachers.get(name)) for name in self.tasks
         }
-        return MultiObjective(objectives, self._weights)
+        return multi_model.MultiObjective(objectives, self._weights)
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns batches of all problems, one problem per batch, by the schedule."""
@@ -123,11 +115,10 @@ class MultiTask(LearningTask):
             components.append(
                 dataclasses.replace(component, collate=_Collate(name, component.collate))
             )
-        sizes = [component.plan.batches_per_epoch for component in components]
         accumulate = self.hparams.optimizer_multistep_accumulate_steps or 1
         return MixedBatches(
             components,
-            self._schedule.of_sizes(sizes),
+            self._schedule,
             seed=seed,
             batches_per_step=accumulate * world_size,
             start=start,
@@ -142,10 +133,11 @@ class MultiTask(LearningTask):
         passes, before = [], 0
         for name, task in self.tasks.items():
             own = task.eval_batches(split, rank=(rank - before) % world_size, world_size=world_size)
-            passes.append(_Pass(name, own))
+            passes.append((name, own))
             before += own.total
         first = rank % len(passes)
-        return _Passes([*passes[first:], *passes[:first]])
+        passes = [*passes[first:], *passes[:first]]
+        return OnePass(sum(len(own) for _, own in passes), lambda: _in_turns(passes))
 
     def evaluator(self) -> Evaluator:
         """Returns an evaluation with the metrics of all problems."""
@@ -183,7 +175,7 @@ def with_choices(problem: Problem, hparams: HParams, before: HParams | None = No
 
 @with_choices.register(MultiProblem)
 def _(problem: MultiProblem, hparams: HParams, before: HParams | None = None) -> HParams:
-    return with_models(hparams, problem.models, problem.problem_names, before)
+    return multi_model.with_models(hparams, problem.models, problem.problem_names, before)
 
 
 def _check_one(problem: Problem, hparams: HParams) -> None:
@@ -233,37 +225,16 @@ def named(problem: str, batch: Mapping[str, Tensor]) -> Batch:
     return {member(problem, name): tensor for name, tensor in batch.items()}
 
 
-class _Pass:
-    """One pass over a split of one problem."""
-
-    def __init__(self, problem: str, source: EvalSource) -> None:
-        self._problem, self._source = problem, source
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (named(self._problem, batch) for batch in self._source)
-
-
-class _Passes:
-    """Alternating passes until each ends: the first few batches are of all problems."""
-
-    def __init__(self, passes: Sequence[_Pass]) -> None:
-        self._passes = passes
-
-    def __len__(self) -> int:
-        return sum(map(len, self._passes))
-
-    def __iter__(self) -> Iterator[Batch]:
-        left = [iter(one) for one in self._passes]
-        while left:
-            for one in list(left):
-                batch = next(one, None)
-                if batch is None:
-                    left.remove(one)
-                else:
-                    yield batch
+def _in_turns(passes: Sequence[tuple[str, Iterable[Batch]]]) -> Iterator[Batch]:
+    """Yields batches of each problem in turn: the first few are of all problems."""
+    left = [map(functools.partial(named, problem), batches) for problem, batches in passes]
+    while left:
+        for one in list(left):
+            batch = next(one, None)
+            if batch is None:
+                left.remove(one)
+            else:
+                yield batch
 
 
 class MultiEvaluation:
@@ -301,7 +272,7 @@ class MultiEvaluation:
         logits = {split_member(name)[1]: values for name, values in output.logits.items()}
         losses = {split_member(name)[1]: loss for name, loss in output.losses.items()}
         own = output._replace(logits=logits, losses=losses)
-        self._parts[problem].update(own, own_batch(batch))
+        self._parts[problem].update(own, multi_model.own_batch(batch))
 
     def result(self) -> dict[str, float]:
         """Returns the metrics of each problem with the names of its own evaluation.

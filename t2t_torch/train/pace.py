@@ -69,6 +69,7 @@ class Pace:
         known = _read(self._file)
         past = [one for one in known if one.step <= step]
         self._replayed = [one for one in known if one.step > step and self._is_mine(one)]
+        self._is_continued = False  # with another length or time limit than before
         if past and self._is_mine(past[-1]):
             self._plan = past[-1]
         else:  # a new run, or one with another length than before
@@ -78,9 +79,15 @@ class Pace:
             if position >= train_steps > step:  # more time lets the schedule rise again
                 position = train_steps * min(1.0, seconds / train_seconds)
             self._plan = self._of(step, position)
+            self._is_continued = bool(past)
         self._first = step + _FIRST_STEPS
         self._measured = (0, 0.0)  # steps and seconds at the last plan
         self._seconds_of_a_step = 0.0
+
+    def begin(self, world: World) -> None:
+        """Records the plan of a run that continues in another way, before its first step."""
+        if self._is_continued:
+            self._take(self._plan, world)
 
     def _of(self, step: int, position: float) -> PacePlan:
         """Returns the plan of a run that only its steps end."""

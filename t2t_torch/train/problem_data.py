@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,18 +19,18 @@ from t2t_torch.data.shards import Ragged, Shards
 from t2t_torch.data.vocabulary_builder import optional_vocab_files
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features.feature import count_positions, select_measured
+from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.folds import rows_of_fold
-from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
+from t2t_torch.pipeline.loader import EvalBatches, MixedBatches, OnePass, TrainBatches
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.pipeline.streams import EvalStreams
-from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
+from t2t_torch.pipeline.training_split import TrainingSplit, component_seed, rows_of_fold
 from t2t_torch.problem_types.mixture import MixingSchedule, first_schedule
 from t2t_torch.reports.column_statistics import StoredColumn
 
 if TYPE_CHECKING:
-    from t2t_torch.features import Feature, Features
+    from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.problem import Problem
 
@@ -79,9 +81,7 @@ class ProblemData:
             check_vocabularies(parts, data_dir)
         self._warned: set[Split] = set()
 
-    def train(
-        self, *, seed: int, start: int, rank: int, world_size: int
-    ) -> TrainBatches | MixedBatches:
+    def train(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
         run = {"rank": rank, "world_size": world_size, **self._loading}
@@ -102,14 +102,14 @@ class ProblemData:
                 components.append(TrainingSplit.of(*opened, seed=component_seed(seed, index)))
         return MixedBatches(
             components,
-            self._schedule.of_sizes([one.plan.batches_per_epoch for one in components]),
+            self._schedule,
             seed=seed,
             batches_per_step=accumulate * world_size,
             start=start,
             **run,
         )
 
-    def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
+    def evaluate(self, split: Split, *, rank: int, world_size: int) -> OnePass:
         """Returns each example of a split once, problem after problem; reports truncation once.
 
         The process of rank r gets batches r, r + world_size, ... of all problems together: the
@@ -122,7 +122,7 @@ class ProblemData:
         passes: list[EvalBatches | EvalStreams] = []
         before = 0
         for part, features in self._parts:
-            fold = self._hparams.fold if split is Split.EVAL else ""
+            fold = self._hparams.fold if split is Split.EVAL and not self._trains_on_dev else ""
             shards = self._shards(part, Split.TRAIN if fold else split)
             longest = longest_row(shards.manifest, features, self._hparams)
             batching = Batching.of(part, self._hparams, longest_row=longest)
@@ -149,13 +149,16 @@ class ProblemData:
                     f"split {split.value}, {are} longer than {batching.bound} tokens and {are} cut "
                     "to that. More is kept with a larger --hparams=max_length=N."
                 )
+        if split is Split.EVAL and self._trains_on_dev and rank == 0 and split not in self._warned:
+            reporter.message("warning: dev was trained on (fold=all); its figures say nothing.")
         self._warned.add(split)
-        return ChainedBatches(passes)
+        chained = functools.partial(itertools.chain.from_iterable, passes)
+        return OnePass(sum(map(len, passes)), chained, total=before)
 
     def training_columns(self, target: str) -> Iterator[StoredColumn]:
         """Yields the stored rows of a target in the training split of each problem."""
         for part, features in self._parts:
-            yield StoredColumn(self._shards(part, Split.TRAIN).column(features.columns[target]))
+            yield StoredColumn(self._training(part).column(features.columns[target]))
 
     def training_rows(self, name: str) -> Ragged:
         """Returns the stored rows of a feature in the training split of all problems, without those
@@ -165,16 +168,22 @@ class ProblemData:
         parts = []
         for (part, features), column in columns:
             rows = Ragged.concatenate([rows for _, rows in column.blocks()])
-            shards = self._shards(part, Split.TRAIN)
-            fold = rows_of_fold(shards, features, self._hparams.fold)
+            fold = rows_of_fold(self._training(part), features, self._hparams.fold)
             parts.append(rows if fold is None else rows.select(~fold))
         return Ragged.concatenate(parts)
 
-    def _shards(self, part: Problem, split: Split) -> Shards:
-        return Shards.open(self._data_dir, part.dataset_name, split)
+    def _shards(self, part: Problem, *splits: Split) -> Shards:
+        return Shards.open(self._data_dir, part.dataset_name, *splits)
+
+    @property
+    def _trains_on_dev(self) -> bool:
+        return bool(self._hparams.fold == EVERY_ROW)
+
+    def _training(self, part: Problem) -> Shards:
+        return self._shards(part, Split.TRAIN, *([Split.EVAL] if self._trains_on_dev else []))
 
     def _to_train(self, part: Problem) -> Shards:
-        shards = self._shards(part, Split.TRAIN)
+        shards = self._training(part)
         check_cutters(part, shards.manifest, self._data_dir)
         return shards
 
@@ -266,13 +275,12 @@ def check_alike(features: Mapping[str, Features]) -> None:
     Raises:
       DataError: a problem has other features; the message lists both.
     """
-    descriptions = {name: _describe(own) for name, own in features.items()}
-    first = next(iter(descriptions))
-    for name, own in descriptions.items():
-        if own != descriptions[first]:
+    (first, expected), *others = ((name, _describe(own)) for name, own in features.items())
+    for name, own in others:
+        if own != expected:
             raise DataError(
                 f"a mixture is of problems with the same features, but {first} has "
-                f"{descriptions[first]} and {name} has {own}."
+                f"{expected} and {name} has {own}."
             )
 
 
@@ -303,14 +311,13 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
 
 
 def _describe(features: Features) -> str:
+    kinds = {
+        name: f"{type(one).__name__}{f' of {one.vocab_size} ids' if one.vocab_size else ''}"
+        for name, one in features.all.items()
+    }
     parts = {"inputs": features.inputs, "targets": features.targets, "notes": features.notes}
     return "; ".join(
-        f"{role}: {', '.join(f'{name} ({_kind(feature)})' for name, feature in group.items())}"
+        f"{role}: {', '.join(f'{name} ({kinds[name]})' for name in group)}"
         for role, group in parts.items()
         if group
     )
-
-
-def _kind(feature: Feature) -> str:
-    ids = f" of {feature.vocab_size} ids" if feature.vocab_size else ""
-    return f"{type(feature).__name__}{ids}"

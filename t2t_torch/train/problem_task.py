@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from t2t_torch.model import check_features
 from t2t_torch.objectives.objective import Objective, check_objective
 from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.optim.settings import learning_rate
-from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
+from t2t_torch.pipeline.loader import MixedBatches, OnePass
 from t2t_torch.pipeline.reader import paddings
 from t2t_torch.problem import metric_names
 from t2t_torch.reporter import phase
@@ -43,7 +43,7 @@ from t2t_torch.train.problem_data import ProblemData
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
-    from typing import NotRequired
+    from typing import Unpack
 
     from t2t_torch.ensemble import Ensemble
     from t2t_torch.features import Features
@@ -79,9 +79,8 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
         for name, loss in target_losses(hparams, features).items()
     ]
     read = {name: [its is None or name in its for its in reads] for name in _OF_A_LOSS}
-    unread = {
-        name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
-    }
+    chosen = f"loss={hparams.loss}" if hparams.loss else "here the targets' own losses are chosen"
+    unread = {name: f"a loss that reads it; {chosen}" for name in read if not any(read[name])}
     if not any(its.labels and its.refers_to for its in features.targets.values()):
         unread |= dict.fromkeys(hparam.TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
@@ -98,10 +97,6 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
     ]
     if faults:
         raise errors.HParamsError("\n".join(faults))
-
-
-def _losses(hparams: HParams) -> str:
-    return f"loss={hparams.loss}" if hparams.loss else "here the targets' own losses are chosen"
 
 
 _WITH_CLASSES = (ClassLabel, Tags, MultiLabel, SoftLabel)
@@ -302,7 +297,9 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
     size = f"{vectors.in_file:,} of width {vectors.width}{again}{pieces}"
     lines = [f"word vectors: {path}, {size}"]
     for name, (table, names) in tables.items():
-        rows, lowered = _rows(words[name], vectors)
+        exact = np.array([vectors.rows.get(word, -1) for word in words[name]], np.int64)
+        small = np.array([vectors.rows.get(word.lower(), -1) for word in words[name]], np.int64)
+        rows, lowered = np.where(exact >= 0, exact, small), (exact < 0) & (small >= 0)
         if not (rows >= 0).any():
             raise errors.DataError(
                 f"{path} has a vector of none of the {len(rows):,} words of {name!r}. Is it of "
@@ -335,15 +332,6 @@ def _check_width(hparams: Any, name: str, table: Embedding, path: Path, width: i
         f"the vectors of {path} have {width} numbers, and those that the model reads for {name!r} "
         f"have {own}. Set --hparams={setting}={value}, or take a file of vectors of {own}."
     )
-
-
-def _rows(words: tuple[str, ...], vectors: WordVectors) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the row of each word's vector, -1 for none, and True for words that matched only in
-    lower case.
-    """
-    exact = np.array([vectors.rows.get(word, -1) for word in words], np.int64)
-    small = np.array([vectors.rows.get(word.lower(), -1) for word in words], np.int64)
-    return np.where(exact >= 0, exact, small), (exact < 0) & (small >= 0)
 
 
 @torch.no_grad()
@@ -541,19 +529,22 @@ class LearningTask(Task):
         return {name: teacher.to(device) for name, teacher in teachers.items()}
 
     @abstractmethod
-    def train_batches(
-        self, *, seed: int, start: int, rank: int, world_size: int
-    ) -> TrainBatches | MixedBatches:
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
 
 
-class DataArguments(TypedDict):
+class LoadingArguments(TypedDict, total=False):
+    """Arguments of `ProblemData` about the loading of batches."""
+
+    loader_workers: int
+    pin_memory: bool
+
+
+class DataArguments(LoadingArguments):
     """Arguments of `ProblemTask` about its data."""
 
-    data_dir: Path
-    vocab_dir: Path
-    loader_workers: NotRequired[int]
-    pin_memory: NotRequired[bool]
+    data_dir: Required[Path]
+    vocab_dir: Required[Path]
 
 
 class ProblemTask(LearningTask):
@@ -569,8 +560,7 @@ class ProblemTask(LearningTask):
       hparams: hyperparameters, of the class that the model needs.
       data_dir: directory of the generated shards.
       vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
-      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
-      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
+      loading: as of `ProblemData`.
 
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
@@ -586,8 +576,7 @@ class ProblemTask(LearningTask):
         *,
         data_dir: Path,
         vocab_dir: Path,
-        loader_workers: int = 1,
-        pin_memory: bool = False,
+        **loading: Unpack[LoadingArguments],
     ) -> None:
         check_pairing(model, hparams)
         super().__init__(problem, model, hparams, vocab_dir)
@@ -599,14 +588,7 @@ class ProblemTask(LearningTask):
         if len(targets) != 1 or None not in targets[0].shape:
             self.counted = "examples"
         self._model = model
-        self._data = ProblemData(
-            problem,
-            self.features,
-            hparams,
-            data_dir,
-            loader_workers=loader_workers,
-            pin_memory=pin_memory,
-        )
+        self._data = ProblemData(problem, self.features, hparams, data_dir, **loading)
         self.evaluator()  # rejects unsuitable metrics before training
         check_loss_settings(hparams, self.features)
 
@@ -636,13 +618,11 @@ class ProblemTask(LearningTask):
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
 
-    def train_batches(
-        self, *, seed: int, start: int, rank: int, world_size: int
-    ) -> TrainBatches | MixedBatches:
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns batches of the training split; for a mixture, of all its training splits."""
         return self._data.train(seed=seed, start=start, rank=rank, world_size=world_size)
 
-    def eval_batches(self, split: mode.Split, *, rank: int, world_size: int) -> ChainedBatches:
+    def eval_batches(self, split: mode.Split, *, rank: int, world_size: int) -> OnePass:
         """Returns batches of a split, each example once; reports once if some are truncated."""
         return self._data.evaluate(split, rank=rank, world_size=world_size)
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """Value of `--model` and `--hparams_set` that takes the recommendation."""
 
+AGAIN = "again"
+"""Entry of a portfolio: the recommended training for twice as many steps, with another seed."""
+
 _EPOCHS = 20
 _EPOCHS_OF_LINEAR_MODELS = 2  # with many rows: more overfit, docs/reference/results.md
 _FEWEST_STEPS, _MOST_STEPS = 300, 50_000
@@ -54,6 +57,7 @@ class Recommendation:
       patience: evaluations without improvement after which the run ends; 0: never.
       epochs: passes over the data in `train_steps`.
       seconds: estimated time on the CPUs of this machine; 0: unknown.
+      further_seed: number that is added to the seed.
     """
 
     model: str
@@ -65,6 +69,7 @@ class Recommendation:
     patience: int = 0
     epochs: float = 0.0
     seconds: float = 0.0
+    further_seed: int = 0
 
     @property
     def eval_metrics(self) -> str:
@@ -140,12 +145,18 @@ def recommend_several(name: str, data_dir: Path) -> list[Recommendation]:
     Arguments and errors are those of `recommend`.
     """
     problem, first = registry.problem(name), recommend(name, data_dir)
-    others = (one.partition("/") for one in problem.portfolio)
-    known = [Recommendation(model, named) for model, _, named in others if model != first.model]
     if not first.train_steps:  # of a set of the user's own
         return [first]
-    fitted = [first, *(_fitted(problem, data_dir, one) for one in known)]
-    return [one for one in fitted if one.train_steps]
+    first = dataclasses.replace(first, metric=_metric(problem, data_dir))
+    found = [first]
+    for one in problem.portfolio:
+        model, _, named = one.partition("/")
+        if one == AGAIN:
+            steps = 2 * first.train_steps
+            found.append(dataclasses.replace(first, train_steps=steps, further_seed=1))
+        elif model != first.model:
+            found.append(_fitted(problem, data_dir, Recommendation(model, named)))
+    return [one for one in found if one.train_steps]
 
 
 def _fitted(problem: Problem, data_dir: Path, made: Recommendation) -> Recommendation:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import platform
+import re
 import socket
 import sys
 import time
@@ -93,6 +95,7 @@ def starts_of(directory: Path) -> list[dict[str, Any]]:
 SAMPLES_NAME = "decode_samples.json"
 _MOST = 8
 _LONGEST = 600  # characters shown of a text
+_MARKS, _ESCAPED = re.compile(r"[\\`*_{}\[\]()#+!|~-]"), r"\\\g<0>"  # of Markdown
 
 
 class DecodeSample(NamedTuple):
@@ -162,15 +165,11 @@ def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
 def as_markdown(samples: Sequence[DecodeSample]) -> str:
     """Returns samples as a Markdown table."""
     rows = ["| inputs | reference | decode |", "|---|---|---|"]
-    rows += [f"| {' | '.join(_cell(text or '') for text in sample)} |" for sample in samples]
+    for sample in samples:
+        cells = (" ".join((text or "")[:_LONGEST].split()) for text in sample)
+        marked = (html.escape(_MARKS.sub(_ESCAPED, cell), quote=False) for cell in cells)
+        rows.append(f"| {' | '.join(marked)} |")
     return "\n".join(rows)
-
-
-def _cell(text: str) -> str:
-    """Returns a text with Markdown's special characters escaped."""
-    text = " ".join(text[:_LONGEST].split())
-    marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]()#+!|~-" else letter for letter in text)
-    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 PREDICTIONS_NAME = "predictions.json"
@@ -458,16 +457,7 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
          one["precision"], one["torch"], one["t2t_torch"], one["host"]]
         for one in starts[-_MOST_STARTS:]
     ]  # fmt: skip
-    head = (
-        "started",
-        "from step",
-        "processes",
-        "device",
-        "precision",
-        "torch",
-        "t2t_torch",
-        "host",
-    )
+    head = "started,from step,processes,device,precision,torch,t2t_torch,host".split(",")
     blocks: list[Block] = [Table(head, rows, frozenset({0, 3, 4, 5, 6, 7}))] if rows else []
     if starts:
         last = starts[-1]

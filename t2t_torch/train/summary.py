@@ -20,7 +20,7 @@ from tqdm import tqdm
 from t2t_torch import reporter
 from t2t_torch.files import staged
 from t2t_torch.optim.settings import factor_names
-from t2t_torch.reports.page import png
+from t2t_torch.reports.plots import png
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import short_names
@@ -265,7 +265,8 @@ def banner(
         f"{data.too_short:,} too short), {epoch}padding {data.padding_fraction:.1%}"
     )
     unit = "tokens" if task.batches.paddings else "examples"
-    yield f"step: {state.batches_per_step} batches, {size_of_step(data, state, unit)}"
+    batches = state.batches_per_step
+    yield f"step: {batches} batches, {size_of_step(data, batches, unit)}"
     sizes = [(p.numel(), p.requires_grad) for p in run.model.parameters()]
     frozen = sum(size for size, trained in sizes if not trained)
     frozen_part = f", {frozen:,} of them frozen" if frozen else ""
@@ -367,12 +368,12 @@ def _device_name(device: torch.device) -> str:
     return f"{threads} {'thread' if threads == 1 else 'threads'} of a CPU"
 
 
-def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
+def size_of_step(data: PlanReport, batches: int, unit: str) -> str:
     """Returns the size of a step; mixed problems have no common epoch."""
-    per_step = f"about {data.tokens_per_batch * state.batches_per_step:,.0f} {unit}"
+    per_step = f"about {data.tokens_per_batch * batches:,.0f} {unit}"
     if data.mixed_tokens:
         return f"{per_step} by the shares at step 0"
-    return f"{per_step}; an epoch is {data.batches / state.batches_per_step:,.1f} steps"
+    return f"{per_step}; an epoch is {data.batches / batches:,.1f} steps"
 
 
 _Item = TypeVar("_Item")

@@ -234,7 +234,7 @@ class TrainSource(Protocol):
 
 
 class EvalSource(Protocol):
-    """One pass over a split, for example `pipeline.loader.ChainedBatches`."""
+    """One pass over a split, for example `pipeline.loader.OnePass`."""
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""

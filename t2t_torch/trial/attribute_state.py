@@ -145,7 +145,12 @@ class Capture:
         self._by_value = True
         while self._compared:  # after all attributes: these objects may refer to theirs
             path, (value, contents) = self._compared.popitem()
-            self._compare(value, contents, path)
+            self._root = f"contents of {path}"
+            nodes = self._fields(contents, path)
+            digest = _digest(nodes, self.tensors.pop(self._root, {}))
+            self.objects.contents[path] = digest
+            if start is not None and start.contents.get(path) != digest:
+                self.refused[path] = type(value).__name__
 
     def digests(self) -> dict[str, str]:
         """Returns a hash of each attribute's value."""
@@ -280,14 +285,6 @@ class Capture:
             self._compared[path] = value, contents
         self._add(value, path)
         return {"opaque": type(value).__name__}
-
-    def _compare(self, value: Any, contents: Mapping[str, Any], path: str) -> None:
-        """Refuses an object that is not stored and whose contents have changed."""
-        self._root = f"contents of {path}"
-        nodes = self._fields(contents, path)
-        digest = self.objects.contents[path] = _digest(nodes, self.tensors.pop(self._root, {}))
-        if self._start is not None and self._start.contents.get(path) != digest:
-            self.refused[path] = type(value).__name__
 
 
 _CAPTURE: tuple[tuple[Any, Callable[[Capture, Any, str], Node]], ...] = (
@@ -447,7 +444,9 @@ class Restore:
 _RESTORE: dict[str, Callable[[Restore, Node, str, Any], Any]] = {
     "plain": lambda _r, node, _p, _t: from_plain(None, node["plain"]),
     "complex": lambda _r, node, _p, _t: complex(*(from_plain(None, n) for n in node["complex"])),
-    "number": lambda _r, node, _p, _t: _number(*node["number"]),
+    "number": lambda _r, node, _p, _t: np.ndarray(
+        (), node["number"][0], bytes.fromhex(node["number"][1])
+    )[()],
     "tensor": Restore._tensor,
     "array": Restore._array,
     "module": Restore._module,
@@ -458,10 +457,6 @@ _RESTORE: dict[str, Callable[[Restore, Node, str, Any], Any]] = {
     "opaque": lambda r, node, path, target: r._existing(target, path, object, node["opaque"]),
 }
 """Kinds of nodes, except containers, and their methods."""
-
-
-def _number(dtype: str, data: str) -> Any:
-    return np.ndarray((), np.dtype(dtype), bytes.fromhex(data))[()]
 
 
 def _fits(made: Any, stored: Any) -> bool:

@@ -21,6 +21,7 @@ import contextlib
 import copy
 import enum
 import inspect
+import itertools
 import os
 import tempfile
 from abc import ABC, abstractmethod
@@ -61,11 +62,9 @@ class ContextScheduler(LRScheduler):
 
     def __init__(self, scheduler: Any, step_mode: Any, frequency: int = 1) -> None:
         mode = self.StepMode[step_mode.name]  # that of an installed package is another class
-        each_batch = mode in (
-            self.StepMode.STEP_EVERY_BATCH,
-            self.StepMode.STEP_EVERY_OPTIMIZER_STEP,
-        )
-        super().__init__(scheduler, each_batch, mode is self.StepMode.STEP_EVERY_EPOCH)
+        each_epoch = mode is self.StepMode.STEP_EVERY_EPOCH
+        each_batch = not each_epoch and mode is not self.StepMode.MANUAL_STEP
+        super().__init__(scheduler, each_batch, each_epoch)
         self.step_mode, self.frequency = mode, frequency
 
     def __getattr__(self, name: str) -> Any:
@@ -205,9 +204,8 @@ class SimpleReducer(MetricReducer):
 
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
         """Returns the result of the function, for the values in the order of the batches."""
-        longest = max(map(len, per_slot_metrics), default=0)
-        places = ((i, values) for i in range(longest) for values in per_slot_metrics)
-        return self.fn([values[i] for i, values in places if i < len(values)])
+        batches = itertools.zip_longest(*per_slot_metrics, fillvalue=self)  # self: no batch
+        return self.fn([value for value in itertools.chain(*batches) if value is not self])
 
 
 class Reducers:
@@ -406,8 +404,7 @@ class PyTorchTrialContext:
 
     def get_trial_seed(self) -> int:
         """Returns the seed of the experiment."""
-        section = self.get_experiment_config().get("reproducibility") or {}
-        return int(section.get("experiment_seed") or 0)
+        return int(self.get_experiment_config()["reproducibility"]["experiment_seed"])
 
     def get_global_batch_size(self) -> int:
         """Returns the number of records in a batch of all processes.
@@ -603,13 +600,7 @@ class PyTorchTrialContext:
             return torch.autocast("cuda", torch.float16)
         return contextlib.nullcontext()
 
-    def backward(
-        self,
-        loss: Tensor,
-        gradient: Tensor | None = None,
-        retain_graph: bool = False,
-        create_graph: bool = False,
-    ) -> None:
+    def backward(self, loss: Tensor, *arguments: Any, **named: Any) -> None:
         """Computes the gradients of a loss, with the arguments of `Tensor.backward`.
 
         Raises:
@@ -620,9 +611,7 @@ class PyTorchTrialContext:
         self._losses += loss.detach().sum().to(self._losses)
         if self.experimental.uses_amp:
             loss = self.scalers[0].scale(loss)
-        loss.backward(  # type: ignore[no-untyped-call]
-            gradient=gradient, retain_graph=retain_graph, create_graph=create_graph
-        )
+        loss.backward(*arguments, **named)  # type: ignore[no-untyped-call]
 
     def step_optimizer(
         self,

@@ -19,30 +19,25 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.export.exporter import Exporter, ModelOrigin, WeightsReport, check_same, check_size
+from t2t_torch.export.exporter import Exporter, ModelOrigin, WeightsExporter, check_size
 from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.network import NamedNetwork, exported
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.files import copy_regular
-from t2t_torch.run.checkpoint import MODEL as CHECKPOINT_MODEL
 from t2t_torch.run.code import copy_code
-from t2t_torch.run.tensors import model_tensors
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
-from t2t_torch.runtime.signature import MODEL, SAFETENSORS, Signature
-from t2t_torch.trial.definition import Definition
+from t2t_torch.runtime.signature import MODEL, Signature
+from t2t_torch.trial.experiment import NAME
 from t2t_torch.trial.nested import as_arrays, copied, described, fill, mapped, rows_of, sliced
-from t2t_torch.trial.predictor import OpenedRun, forward, load_trial, validation_inputs
-from t2t_torch.trial.run_record import NAME
-from t2t_torch.trial.user_code import is_of_user
+from t2t_torch.trial.predictor import forward, load_trial, open_run, validation_inputs
+from t2t_torch.trial.user_code import Definition, is_of_user
 
 ALONE_IN, ALONE_OUT = "input", "output"
 """Names of an input or output that is a single tensor."""
@@ -139,14 +134,18 @@ def graph_of(
     Raises:
       ExportError: the model cannot be exported; names the line of the trial's code and the reason.
     """
-    example = _example(convention, batches)
     name = type(model).__name__
+    flat = [dict(taken_apart(convention.inputs, batch)) for batch in batches]
+    largest = max(flat, key=lambda one: sum(tensor.numel() for tensor in one.values()))
+    if len(next(iter(largest.values()))) < _TOO_FEW:
+        largest = {name: torch.cat([tensor, tensor]) for name, tensor in largest.items()}
+    example = {name: tensor.clone() for name, tensor in largest.items()}
     try:
         with torch.no_grad():
             still = copy.deepcopy(model).eval().requires_grad_(False)
-            flat = Flat(still, convention)
+            network = Flat(still, convention)
             with _symbolic_len(still):
-                graph = exported(name, flat, example, convention.varying, otherwise=_ELSEWHERE)
+                graph = exported(name, network, example, convention.varying, otherwise=_ELSEWHERE)
     except Exception as error:  # also of the trial's code, which is traced with symbolic values
         message = str(error) if isinstance(error, ExportError) else ""
         raise ExportError(_graph_error(name, error, message, code)) from error
@@ -233,15 +232,6 @@ def _kinds(
         yield one, {"dtype": str(first.dtype).removeprefix("torch."), "shape": tuple(shape)}
 
 
-def _example(convention: CallingConvention, batches: Sequence[Any]) -> dict[str, Tensor]:
-    """Returns the tensors of the largest batch by name; a single row is duplicated."""
-    flat = [dict(taken_apart(convention.inputs, batch)) for batch in batches]
-    largest = max(flat, key=lambda one: sum(tensor.numel() for tensor in one.values()))
-    if len(next(iter(largest.values()))) < _TOO_FEW:
-        largest = {name: torch.cat([tensor, tensor]) for name, tensor in largest.items()}
-    return {name: tensor.clone() for name, tensor in largest.items()}
-
-
 def _graph_error(name: str, error: BaseException, message: str, code: Definition) -> str:
     """Returns the error message: the reason, and the line of the trial's code."""
     if message:
@@ -321,60 +311,6 @@ class VerifiedTrial(NamedTuple):
         ]
 
 
-def verify(
-    model: nn.Module,
-    convention: CallingConvention,
-    artifact: TensorArtifact,
-    batches: Sequence[Any],
-    *,
-    examples: int,
-) -> VerifiedTrial:
-    """Compares the outputs of model and artifact for whole batches and for single rows.
-
-    Args:
-      model: model of the trial, on the CPU, in evaluation mode.
-      convention: calling convention of the model.
-      artifact: artifact exported from the model.
-      batches: inputs of the validation loader.
-      examples: approximate total number of values in the examples; at least one is returned.
-
-    Raises:
-      ExportError: the outputs differ, or the model's output for a row depends on the rest of its
-        batch; names the first such row.
-    """
-    greatest, rows, largest = 0.0, 0, 0
-    stored: list[dict[str, Any]] = []
-    space = examples
-
-    def of_artifact(inputs: Any) -> _Arrays:
-        return dict(taken_apart(convention.outputs, artifact.batch(as_arrays(inputs))))
-
-    def of_model(inputs: Any) -> _Arrays:
-        with torch.no_grad():
-            outputs = forward(model, copied(inputs))
-        return dict(taken_apart(convention.outputs, as_arrays(outputs)))
-
-    for inputs in batches:
-        count = rows_of(inputs)
-        expected, actual = of_model(inputs), of_artifact(inputs)
-        for row in range(count):
-            name = f"row {rows + row} of the validation loader"
-            one = sliced(inputs, slice(row, row + 1))
-            in_batch, alone, answer = _row(expected, row), _row(of_model(one), 0), of_artifact(one)
-            answer = _row(answer, 0)
-            gap = _compare(in_batch, _row(actual, row), name, _DIFFERS.format("in its batch"))
-            _compare(in_batch, alone, f"{name}, in its batch of {count} and alone", _DEPENDS)
-            greatest = max(greatest, gap, _compare(alone, answer, name, _DIFFERS.format("alone")))
-            given = _row(dict(taken_apart(convention.inputs, as_arrays(one))), 0)
-            size = sum(array.size for array in (*given.values(), *answer.values()))
-            if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):
-                space -= size
-                pair = {"input": _plain(convention.inputs, given)}
-                stored.append(pair | {"answer": _plain(convention.outputs, answer)})
-        rows, largest = rows + count, max(largest, count)
-    return VerifiedTrial(rows, len(batches), largest, greatest, stored)
-
-
 def _plain(nesting: Any, arrays: _Arrays) -> Any:
     return put_together(nesting, lambda name: arrays[name].tolist(), plain=True)
 
@@ -438,14 +374,14 @@ class TrialExporter(Exporter):
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         super().__init__(settings, scratch)
-        run = OpenedRun.of(settings.run_dir, World(0, 1, torch.device("cpu")))
-        chosen = run.load(settings.chosen_checkpoint)
-        self._model = model = run.model
-        check_size(model, "t2t_torch.load of the run itself answers, with PyTorch.")
-        self.origin = ModelOrigin(run.task.name, type(model).__name__, *chosen)
+        device = torch.device("cpu")
+        task, predictor = open_run(settings.run_dir, device, settings.chosen_checkpoint)
+        self._model = model = predictor.model
+        check_size(model, _ELSEWHERE)
+        self.origin = ModelOrigin(task.name, type(model).__name__, *predictor.chosen)
         rows = settings.verify_rows
-        self._batches = list(validation_inputs(run.task, model, run.device, rows=rows))
-        self._code = run.task.definition
+        self._batches = list(validation_inputs(task, model, device, rows=rows))
+        self._code = task.definition
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
@@ -463,61 +399,70 @@ class TrialExporter(Exporter):
         )
 
     def verify(self, folder: Path) -> VerifiedTrial:
-        """See `Exporter.verify`."""
-        given = self._model, self._convention, TensorArtifact(folder), self._batches
-        return verify(*given, examples=_EXAMPLE_NUMBERS)
+        """Compares the outputs of model and artifact for whole batches and for single rows.
+
+        Raises:
+          ExportError: the outputs differ, or the model's output for a row depends on the rest of
+            its batch; names the first such row.
+        """
+        convention, artifact = self._convention, TensorArtifact(folder)
+        greatest, rows, largest = 0.0, 0, 0
+        stored: list[dict[str, Any]] = []
+        space = _EXAMPLE_NUMBERS
+
+        def of_artifact(inputs: Any) -> _Arrays:
+            return dict(taken_apart(convention.outputs, artifact.batch(as_arrays(inputs))))
+
+        def of_model(inputs: Any) -> _Arrays:
+            with torch.no_grad():
+                outputs = forward(self._model, copied(inputs))
+            return dict(taken_apart(convention.outputs, as_arrays(outputs)))
+
+        for inputs in self._batches:
+            count = rows_of(inputs)
+            expected, actual = of_model(inputs), of_artifact(inputs)
+            for row in range(count):
+                name = f"row {rows + row} of the validation loader"
+                one = sliced(inputs, slice(row, row + 1))
+                in_batch, alone, answer = (
+                    _row(expected, row),
+                    _row(of_model(one), 0),
+                    of_artifact(one),
+                )
+                answer = _row(answer, 0)
+                gap = _compare(in_batch, _row(actual, row), name, _DIFFERS.format("in its batch"))
+                _compare(in_batch, alone, f"{name}, in its batch of {count} and alone", _DEPENDS)
+                greatest = max(
+                    greatest, gap, _compare(alone, answer, name, _DIFFERS.format("alone"))
+                )
+                given = _row(dict(taken_apart(convention.inputs, as_arrays(one))), 0)
+                size = sum(array.size for array in (*given.values(), *answer.values()))
+                if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):
+                    space -= size
+                    pair = {"input": _plain(convention.inputs, given)}
+                    stored.append(pair | {"answer": _plain(convention.outputs, answer)})
+            rows, largest = rows + count, max(largest, count)
+        return VerifiedTrial(rows, len(self._batches), largest, greatest, stored)
 
 
-_READ_ME = """# {signature.model} of {signature.problem}
-
-`t2t-exporter --format=safetensors` wrote this folder, of {signature.checkpoint}. t2t_torch loads it
-as it loads a run, with the trial's code, of which `code/` is a copy:
-
-```python
-import t2t_torch
-
-model = t2t_torch.load("{folder}")
-```
-
-and any program has the weights:
-
-```python
-from safetensors.torch import load_file
-
-weights = load_file("model.safetensors")
-```
-"""
-
-
-class TrialWeightsExporter(Exporter):
+class TrialWeightsExporter(WeightsExporter):
     """Exports the weights of a trial's run with a copy of its code."""
 
-    form = SAFETENSORS
-    packages = ("t2t_torch", "torch")
-    reads_data = False
+    code_note = ", with the trial's code, of which `code/` is a copy"
+    settings_note = f"`{NAME}` has the configuration and the hyperparameters."
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
-        super().__init__(settings, scratch)
+        Exporter.__init__(self, settings, scratch)  # the run is no run of a problem
         predictor = load_trial(settings.run_dir, settings.chosen_checkpoint, device="cpu")
-        self._model = predictor.model
-        self.origin = ModelOrigin(predictor.name, type(self._model).__name__, *predictor.chosen)
+        self.model = predictor.model
+        self.origin = ModelOrigin(predictor.name, type(self.model).__name__, *predictor.chosen)
 
-    def write(self, folder: Path) -> Signature:
-        """See `Exporter.write`; reads no data."""
-        run = self.settings.run_dir
-        tensors = {name: one.contiguous() for name, one in model_tensors(self._model).items()}
-        save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
+    def copy_settings(self, folder: Path) -> None:
+        """See `WeightsExporter.copy_settings`."""
         for file in ("task.json", NAME):
-            copy_regular(run / file, folder / file)
-        copy_code(run, folder)
-        return self.signature()
+            copy_regular(self.settings.run_dir / file, folder / file)
+        copy_code(self.settings.run_dir, folder)
 
-    def readme(self, signature: Signature) -> str:
-        """See `Exporter.readme`."""
-        return _READ_ME.format(signature=signature, folder=self.settings.folder.name)
-
-    def verify(self, folder: Path) -> WeightsReport:
-        """See `Exporter.verify`."""
-        read = load_trial(folder, device="cpu").model.state_dict()
-        check_same(self._model.state_dict(), read, "what is loaded from there")
-        return WeightsReport()
+    def load(self, folder: Path) -> nn.Module:
+        """See `WeightsExporter.load`."""
+        return load_trial(folder, device="cpu").model

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.definition import required
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
+from t2t_torch.trial.user_code import required
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -347,13 +347,12 @@ class MetricAverages:
         Raises:
           TrialError: the names or shapes of the metrics differ between processes.
         """
-        if world.size > 1:
-            own = [self._batches, {name: value.tolist() for name, value in self._values.items()}]
-            self._batches, self._values = 0, {}
-            for rank, (batches, values) in enumerate(world.gather(own)):
-                if batches:
-                    arrays = {name: np.array(value, np.float64) for name, value in values.items()}
-                    self._add(arrays, batches, f"in process {rank}")
+        own = [self._batches, {name: value.tolist() for name, value in self._values.items()}]
+        self._batches, self._values = 0, {}
+        for rank, (batches, values) in enumerate(world.gather(own)):
+            if batches:
+                arrays = {name: np.array(value, np.float64) for name, value in values.items()}
+                self._add(arrays, batches, f"in process {rank}")
 
     def _add(self, values: dict[str, NDArray[np.float64]], batches: int, where: str) -> None:
         before, now = _shapes(self._values), _shapes(values)
@@ -363,9 +362,9 @@ class MetricAverages:
                 "with the same shapes for every batch, such as means over its examples."
             )
         for name, value in values.items():
-            before_it = self._values.get(name)
             join = _JOINED[self._reducer(name)]
-            self._values[name] = value.copy() if before_it is None else join(before_it, value)
+            known = self._values.get(name)
+            self._values[name] = value.copy() if known is None else join(known, value)
         self._batches += batches
 
     def _reducer(self, name: str) -> Reducer:

@@ -6,6 +6,7 @@ Containers are dicts, lists, tuples and named tuples; all other values are leave
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +19,6 @@ from t2t_torch.errors import TrialError
 
 _NUMBERS = "biufc"  # numpy dtype kinds that torch supports
 _PLAIN = (str, bytes, bool, int, float, complex, type(None), np.generic)
-
-_WARNED: set[type] = set()
 
 
 def mapped(
@@ -108,20 +107,26 @@ def to_device(value: Any, device: torch.device) -> Any:
             # Non-blocking only to a GPU: a copy to the CPU could be read too early.
             return leaf.to(device, non_blocking=device.type == "cuda")
         if isinstance(leaf, np.ndarray):
-            return _tensor(leaf).to(device) if leaf.dtype.kind in _NUMBERS else leaf
+            if leaf.dtype.kind not in _NUMBERS:
+                return leaf
+            # Shares the array's memory if possible.
+            own = np.require(leaf, leaf.dtype.newbyteorder("="), ["C", "W"])
+            return torch.from_numpy(own).to(device)
         if _moves_itself(leaf):
             return leaf.to(device)
-        if not isinstance(leaf, _PLAIN) and type(leaf) not in _WARNED:
-            _WARNED.add(type(leaf))
-            logging.warning(
-                "A batch holds a %s, which stays where it is: only tensors and arrays in dicts, "
-                "lists and tuples are moved to %s.",
-                type(leaf).__name__,
-                device,
-            )
+        if not isinstance(leaf, _PLAIN):
+            _warn(type(leaf).__name__, device)
         return leaf
 
     return mapped(value, move, is_leaf=_moves_itself)  # PackedSequence is a tuple
+
+
+@functools.cache  # once
+def _warn(kind: str, device: torch.device) -> None:
+    logging.warning(
+        f"A batch holds a {kind}, which stays where it is: only tensors and arrays in "
+        f"dicts, lists and tuples are moved to {device}."
+    )
 
 
 def _moves_itself(value: Any) -> bool:
@@ -143,11 +148,6 @@ def described(leaf: Any) -> str:
     return "None" if leaf is None else type(leaf).__name__
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    """Returns a tensor of an array's values, sharing its memory if possible."""
-    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
-
-
 def groups(records: Sequence[Any], most: int) -> list[list[int]]:
     """Returns lists of indices of records that form a batch: same nesting and shapes.
 
@@ -157,7 +157,8 @@ def groups(records: Sequence[Any], most: int) -> list[list[int]]:
     """
     alike: dict[Any, list[int]] = {}
     for number, record in enumerate(records):
-        alike.setdefault(_kind(record), []).append(number)
+        kind = tuple((name, type(one), described(one)) for name, one in leaves(record).items())
+        alike.setdefault(kind, []).append(number)
     return [
         numbers[first : first + most]
         for numbers in alike.values()
@@ -221,10 +222,6 @@ def copied(value: Any) -> Any:
     return mapped(
         value, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
     )
-
-
-def _kind(record: Any) -> Any:
-    return tuple((name, type(leaf), described(leaf)) for name, leaf in leaves(record).items())
 
 
 def _stack(name: str, column: list[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.machinery
@@ -182,8 +183,7 @@ _NUMPY_NAMES: dict[str, object] = {
     "sometrue": np.any,
 }
 
-_ADDED: list[str] = []  # names added to numpy
-_WRAPPED: dict[type, Callable[..., None]] = {}  # schedulers of torch and their own `__init__`
+_ADDED = contextlib.ExitStack()  # undoes changes of numpy and torch
 
 
 def add_removed_names() -> None:
@@ -191,14 +191,14 @@ def add_removed_names() -> None:
     for name, value in _NUMPY_NAMES.items():
         if name not in vars(np):
             setattr(np, name, value)
-            _ADDED.append(name)
+            _ADDED.callback(delattr, np, name)
     for kind in vars(torch.optim.lr_scheduler).values():
         own = vars(kind).get("__init__") if isinstance(kind, type) else None
         if own is None or not issubclass(kind, torch.optim.lr_scheduler.LRScheduler):
             continue
         if "verbose" not in inspect.signature(own).parameters:
-            _WRAPPED[kind] = own
             kind.__init__ = _without_verbose(own)
+            _ADDED.callback(setattr, kind, "__init__", own)
 
 
 def _without_verbose(make: Callable[..., None]) -> Callable[..., None]:
@@ -217,11 +217,7 @@ def _without_verbose(make: Callable[..., None]) -> Callable[..., None]:
 
 def remove_removed_names() -> None:
     """Undoes `add_removed_names`."""
-    while _ADDED:
-        delattr(np, _ADDED.pop())
-    while _WRAPPED:
-        kind, own = _WRAPPED.popitem()
-        kind.__init__ = own  # type: ignore[misc]
+    _ADDED.close()
 
 
 _PARTS = {"pedl": "frameworks", "determined": "pytorch"}

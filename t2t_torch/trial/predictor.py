@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import dataclasses
 import inspect
 import json
 import re
@@ -45,21 +44,10 @@ from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
 from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_config import DEFAULT_SEED
-from t2t_torch.trial import nested, pytorch_trial
-from t2t_torch.trial.config import ExperimentConfig
+from t2t_torch.trial import experiment, nested, pytorch_trial, user_code
 from t2t_torch.trial.context import PyTorchTrialContext, WrappedModels
-from t2t_torch.trial.definition import (
-    CONTEXT,
-    DOCUMENTED,
-    POSITIONAL,
-    call,
-    instance_of,
-    load_definition,
-    required,
-)
 from t2t_torch.trial.metrics import check_batch_pair, check_model
 from t2t_torch.trial.preparation import prepare
-from t2t_torch.trial.run_record import NAME, RunRecord, changed_code, check_functions, place_of_code
 from t2t_torch.trial.task import TrialTask, model_of
 from t2t_torch.trust import trusting
 
@@ -184,7 +172,7 @@ def arguments_of(model: nn.Module) -> int:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):  # implemented in C
         return 1
-    return max(1, len(required(parameters)))
+    return max(1, len(user_code.required(parameters)))
 
 
 class _Arguments:
@@ -207,7 +195,7 @@ def bound_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str
     bound.apply_defaults()
     names = list(bound.arguments)[: list(bound.arguments).index(last) + 1]
     kinds = {bound.signature.parameters[name].kind for name in names}
-    if not kinds <= set(POSITIONAL):
+    if not kinds <= set(user_code.POSITIONAL):
         raise TrialError(
             f"the model is called with {', '.join(f'{name}=' for name in named)}, and forward of "
             f"{type(model).__name__} does not list these as arguments that have a place. Write "
@@ -263,14 +251,16 @@ def load_trial(
         pytorch_trial.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
     with isolated_generators():  # weights are initialized, then overwritten
-        definition = load_definition(spec, config.functions)
+        definition = user_code.load_definition(spec, config.functions)
         context = PyTorchTrialContext(World(0, 1, torch.device("cpu")))
-        trial = instance_of(definition, record.hparams, context)
+        trial = user_code.instance_of(definition, record.hparams, context)
         chosen_hparams = copy.deepcopy(record.hparams)
-        if definition.generation == CONTEXT:
+        if definition.generation == user_code.CONTEXT:
             model = model_of(trial, context)
         else:
-            model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))
+            model = check_model(
+                user_code.call(trial.build_model, chosen_hparams, what="build_model")
+            )
     chosen = load_weights(model, run, checkpoint, spec)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -303,7 +293,7 @@ def load_weights(
       CheckpointError: the checkpoint is missing, corrupt, or of another model.
       UsageError: "average:" is not followed by a number.
     """
-    changed = changed_code(spec, run.path)
+    changed = experiment.changed_code(spec, run.path)
     change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / CODE}"
     kind, _, count = str(checkpoint).partition(":")
     try:
@@ -330,40 +320,27 @@ def load_weights(
 _DOWNLOAD_SECONDS = 3600.0  # timeout of other processes for `download_data`
 
 
-@dataclasses.dataclass(frozen=True)
-class OpenedRun:
-    """Opened run of a trial.
+def open_run(
+    path: str | Path, device: torch.device, checkpoint: int | str | Path | None
+) -> tuple[TrialTask, TrialPredictor]:
+    """Imports a run's code, downloads its data and loads its model.
 
-    Attributes:
-      directory: the run directory.
-      task: the trial's task, with its loaders.
-      model: model in evaluation mode; its weights are loaded by `load`.
+    Args:
+      path: the run directory.
       device: device of the model.
+      checkpoint: see `load_trial`.
+
+    Returns:
+      The trial's task, with its loaders, and the model.
+
+    Raises:
+      CheckpointError: the directory is no run directory; or see `load_weights`.
+      TrialError: the code or the data are missing or invalid.
     """
-
-    directory: RunDirectory
-    task: TrialTask
-    model: nn.Module
-    device: torch.device
-
-    @classmethod
-    def of(cls, path: str | Path, world: World) -> OpenedRun:
-        """Imports a run's code, downloads its data and builds its model.
-
-        Args:
-          path: the run directory.
-          world: process group that opens the run.
-
-        Raises:
-          CheckpointError: the directory is no run directory.
-          TrialError: the code or the data are missing or invalid.
-        """
-        task = open_task(path, world)
-        return cls(RunDirectory(path), task, new_model(task, world.device).eval(), world.device)
-
-    def load(self, checkpoint: int | str | Path | None) -> ChosenCheckpoint:
-        """Loads the weights of a checkpoint; see `predictor.load_trial`."""
-        return load_weights(self.model, self.directory, checkpoint, self.task.definition.spec)
+    task, run = open_task(path, World(0, 1, device)), RunDirectory(path)
+    model = new_model(task, device)
+    chosen = load_weights(model, run, checkpoint, task.definition.spec)
+    return task, TrialPredictor(model, task.name, chosen, run.path)
 
 
 def open_task(path: str | Path, world: World) -> TrialTask:
@@ -383,14 +360,16 @@ def open_task(path: str | Path, world: World) -> TrialTask:
     return prepare(spec, config, record.hparams, world, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
 
 
-def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
+def _read_run(run: RunDirectory) -> tuple[experiment.RunRecord, experiment.ExperimentConfig, str]:
     """Imports the user directories of a run; returns its record, and the location of its code."""
-    record = RunRecord.read(run.path)
+    record = experiment.RunRecord.read(run.path)
     open_code(run.path, run.task())
-    config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
+    config = experiment.ExperimentConfig.from_dict(
+        record.config, source=str(run.path / experiment.NAME)
+    )
     pytorch_trial.name_run(run.path)
-    spec = place_of_code(record.trial, run.path, record.module_file)
-    check_functions(spec, run.path, config.functions)
+    spec = experiment.place_of_code(record.trial, run.path, record.module_file)
+    experiment.check_functions(spec, run.path, config.functions)
     return record, config, spec
 
 
@@ -415,36 +394,31 @@ def validation_inputs(
     Raises:
       TrialError: the trial evaluates without calling the model, or the loader is empty.
     """
+    documented = task.definition.generation == user_code.DOCUMENTED
+    full = not documented and not task.definition.has("evaluate_batch")
     seen = 0
-    for inputs in _inputs(task, model, device, rows):
-        yield inputs
-        seen += nested.rows_of(inputs)
-        if rows and seen >= rows:
-            return
+    for batch in task.eval_batches(Split.EVAL, rank=0, world_size=1):
+        moved = task.batches.to_device(batch, device)
+        if documented:
+            calls = [check_batch_pair(moved.content)[0]]
+        else:
+            calls = _calls(task, model, moved, rows if full else 0)
+        if not calls:
+            method = "evaluate_full_dataset" if full else "evaluate_batch"
+            raise TrialError(
+                f"{method} does not call the model itself (model(inputs)), so it is not known what "
+                "it takes. Call it, and not its parts or model.forward."
+            )
+        for inputs in calls if full else calls[:1]:
+            yield inputs
+            seen += nested.rows_of(inputs)
+            if rows and seen >= rows:
+                return
     if not seen:
         raise TrialError(
             "The validation loader gave no batch, so it is not known what the model takes. "
             "make_data_loaders returns (train, valid): look at the second."
         )
-
-
-def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) -> Iterator[Any]:
-    batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
-    documented = task.definition.generation == DOCUMENTED
-    full = not documented and not task.definition.has("evaluate_batch")
-    for batch in batches:
-        moved = task.batches.to_device(batch, device)
-        if documented:
-            yield check_batch_pair(moved.content)[0]
-        else:
-            calls = _calls(task, model, moved, rows if full else 0)
-            if not calls:
-                method = "evaluate_full_dataset" if full else "evaluate_batch"
-                raise TrialError(
-                    f"{method} does not call the model itself (model(inputs)), so it is not known "
-                    "what it takes. Call it, and not its parts or model.forward."
-                )
-            yield from calls if full else calls[:1]
 
 
 def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any]:
@@ -478,29 +452,29 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     return calls
 
 
-NPZ, JSONL = ".npz", ".jsonl"
+NPZ, JSONL = ".npz", ".jsonl"  # suffixes of files
 
 _CHUNK = 1024  # records of a jsonl file that are read at once
 
 
-def _outputs(
-    run: OpenedRun, predictor: TrialPredictor, source: Path | None
-) -> Iterator[tuple[int, Any]]:
-    """Yields the number of records and the outputs of each batch of a file; 0 for single records.
+def _outputs(task: TrialTask, predictor: TrialPredictor, source: Path | None) -> Iterator[Any]:
+    """Yields the output for each record of a file.
 
     Args:
-      run: opened run.
-      predictor: model of the run.
+      task: task of the trial.
+      predictor: model of the trial.
       source: npz or jsonl file of inputs; None: the validation loader.
 
     Raises:
       DataError: the source cannot be read, or does not fit the model.
+      TrialError: an output does not have one row per record.
     """
+    model, device = predictor.model, predictor.device
     if source is None:
-        for inputs in validation_inputs(run.task, run.model, run.device):
-            yield nested.rows_of(inputs), predictor.batch(inputs)
+        for inputs in validation_inputs(task, model, device):
+            yield from nested.unstacked(predictor.batch(inputs), nested.rows_of(inputs))
         return
-    like = next(validation_inputs(run.task, run.model, run.device, rows=1))
+    like = next(validation_inputs(task, model, device, rows=1))
     try:
         if source.suffix == NPZ:
             with np.load(check_regular(source), allow_pickle=False) as file:
@@ -511,11 +485,10 @@ def _outputs(
         raise DataError(f"{source} cannot be read: {error}") from None
     if source.suffix == NPZ:
         for count, batch in _batches_of(source, arrays, like):
-            yield count, predictor.batch(batch)
+            yield from nested.unstacked(predictor.batch(batch), count)
         return
     for first in range(0, len(lines), _CHUNK):
-        records = list(_records(source, lines[first : first + _CHUNK], first + 1, like))
-        yield from ((0, outputs) for outputs in predictor(records))
+        yield from predictor([*_records(source, lines[first : first + _CHUNK], first + 1, like)])
 
 
 def _batches_of(source: Path, arrays: Mapping[str, Any], like: Any) -> Iterator[tuple[int, Any]]:
@@ -560,50 +533,47 @@ def _records(source: Path, lines: Sequence[str], first: int, like: Any) -> Itera
         yield nested.fill(like, arrays, "input")
 
 
-def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
-    columns: dict[str, list[Any]] = {}
-    total = 0
-    for count, outputs in batches:
-        arrays = {name or "output": leaf for name, leaf in nested.leaves(outputs).items()}
-        for name, leaf in arrays.items():
+def _write_npz(target: Path, outputs: Iterator[Any]) -> int:
+    """Writes an array for each leaf of the outputs; returns the number of records."""
+    columns: dict[str, list[Any]] = collections.defaultdict(list)
+    records = [nested.leaves(one) for one in outputs]
+    for record in records:
+        for name, leaf in record.items():
             if leaf is None:
                 continue
-            array = np.asarray(leaf) if count else np.asarray(leaf)[None]
-            if array.shape[:1] != (count or 1,) or array.dtype.kind == "O":
+            if not isinstance(leaf, np.ndarray | np.generic) or leaf.dtype.kind == "O":
                 raise TrialError(
-                    f"the output {name!r}, {nested.described(leaf)}, has no row of numbers for "
-                    f"each of {count or 1} records, so it cannot be written."
+                    f"the output {name or 'output'!r}, {nested.described(leaf)}, has no row of "
+                    "numbers for each record, so it cannot be written."
                 )
-            columns.setdefault(name, []).append(array)
-        total += count or 1
-    for name, parts in columns.items():
-        shapes = {part.shape[1:] for part in parts}
-        if len(shapes) > 1 or sum(map(len, parts)) != total:
+            columns[name or "output"].append(leaf)
+    for name, rows in columns.items():
+        shapes = {row.shape for row in rows}
+        if len(shapes) > 1 or len(rows) != len(records):
             raise TrialError(
                 f"the output {name!r} has different shapes, or is not there for all records: "
                 f"{sorted(map(list, shapes))[:4]}. An npz file has one array for all: write "
                 f"NAME{JSONL}."
             )
-    whole: Any = {name: np.concatenate(parts) for name, parts in columns.items()}
-    with staged(target) as path, path.open("wb") as file:
-        np.savez(file, **whole)
-    return total
+    arrays: Any = {name: np.stack(rows) for name, rows in columns.items()}
+    with target.open("wb") as file:
+        np.savez(file, **arrays)
+    return len(records)
 
 
-def _write_jsonl(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
+def _write_jsonl(target: Path, outputs: Iterator[Any]) -> int:
+    """Writes a line for each output; returns their number."""
     total = 0
-    with staged(target) as path, path.open("w", encoding="utf-8") as file:
-        for count, outputs in batches:
-            for one in nested.unstacked(outputs, count) if count else [outputs]:
-                nesting = nesting_of(one, "output")
-                leaves = taken_apart(nesting, one)
-                arrays = {
-                    name: leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
-                    for name, leaf in leaves
-                }
-                plain = put_together(nesting, arrays.__getitem__, plain=True)
-                file.write(json.dumps(plain, ensure_ascii=False) + "\n")
-                total += 1
+    with target.open("w", encoding="utf-8") as file:
+        for one in outputs:
+            total += 1
+            nesting = nesting_of(one, "output")
+            leaves = {
+                name: leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
+                for name, leaf in taken_apart(nesting, one)
+            }
+            plain = put_together(nesting, leaves.__getitem__, plain=True)
+            file.write(json.dumps(plain, ensure_ascii=False) + "\n")
     return total
 
 
@@ -630,14 +600,14 @@ def decode(settings: DecodeSettings) -> None:
     if target:
         check_target(target, *given)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    run = OpenedRun.of(run_dir, World(0, 1, device))
-    chosen = run.load(settings.checkpoint_path)
-    predictor = TrialPredictor(run.model, run.task.name, chosen, run.directory.path)
+    task, predictor = open_run(run_dir, device, settings.checkpoint_path)
+    chosen = predictor.chosen
     if not target and source:
-        target = source.with_name(f"{source.stem}.{run.task.name}.{chosen.step}{source.suffix}")
+        target = source.with_name(f"{source.stem}.{task.name}.{chosen.step}{source.suffix}")
     target = target or run_dir / "decodes" / f"validation-{chosen.step}.npz"
     check_target(target, *given)
     write = _write_npz if target.suffix == NPZ else _write_jsonl
-    count = write(target, _outputs(run, predictor, source))
+    with staged(target) as path:
+        count = write(path, _outputs(task, predictor, source))
     what = source or "the validation loader"
     output(f"{count:,} records of {what}, {chosen.description}: {target}")

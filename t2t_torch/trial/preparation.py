@@ -39,35 +39,21 @@ from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.trial import nested, pytorch_trial
-from t2t_torch.trial.config import ExperimentConfig
+from t2t_torch.trial import nested, pytorch_trial, user_code
 from t2t_torch.trial.context import PyTorchTrialContext
-from t2t_torch.trial.definition import (
-    CONTEXT,
-    DOCUMENTED,
-    LOADERS,
-    Definition,
-    arity,
-    call,
-    instance_of,
-    load_definition,
-)
 from t2t_torch.trial.epoch_orders import isolated
+from t2t_torch.trial.experiment import ExperimentConfig
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
-from t2t_torch.trial.run_record import check_clipping
 from t2t_torch.trial.search import ANSWER
-from t2t_torch.trial.task import ContextTask, TrialTask
-from t2t_torch.trial.user_code import users_traceback
+from t2t_torch.trial.task import ContextTask, TrialTask, check_clipping
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from t2t_torch.hparam import HParams
 
 
 def download(
-    definition: Definition, context: TrialContext, world: World, *, timeout_s: float
+    definition: user_code.Definition, context: TrialContext, world: World, *, timeout_s: float
 ) -> Path | None:
     """Returns the data directory; one process per machine calls `download_data`; a collective call.
 
@@ -117,7 +103,7 @@ def download(
     return Path(text)
 
 
-def _call_download(definition: Definition, context: TrialContext) -> Path:
+def _call_download(definition: user_code.Definition, context: TrialContext) -> Path:
     """Returns the absolute path that `download_data` returned.
 
     Raises:
@@ -135,7 +121,7 @@ def _call_download(definition: Definition, context: TrialContext) -> Path:
     assert definition.download_data is not None
     try:
         with exclusive(lock, f"downloading the data of {definition.spec}"):
-            result: Any = call(definition.download_data, *given, what="download_data")
+            result: Any = user_code.call(definition.download_data, *given, what="download_data")
     except (InvalidHP, TrialError):
         raise
     except Exception as error:
@@ -145,7 +131,7 @@ def _call_download(definition: Definition, context: TrialContext) -> Path:
                 f" to download: {network_fault(error)}. Try again, or get the files by other means "
                 "and put them where it looks for them"
             )
-        raise TrialError(f"{fault}:\n{users_traceback(error)}") from error
+        raise TrialError(f"{fault}:\n{user_code.users_traceback(error)}") from error
     if not isinstance(result, str) or not Path(result).is_dir():
         hint = " Is a return missing?" if result is None else ""
         raise TrialError(
@@ -185,7 +171,7 @@ def prepare(
     entered = pytorch_trial.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
     pytorch_trial.enter(entered)
     seed_all(seed)
-    definition = load_definition(spec, config.functions)
+    definition = user_code.load_definition(spec, config.functions)
     path = download(definition, entered, world, timeout_s=timeout_s)
     pytorch_trial.enter(dataclasses.replace(entered, download_data_dir=path))
     seed_all(seed)
@@ -199,29 +185,31 @@ def prepare(
     make, sections = definition.make_data_loaders, (entered.experiment_config, chosen)
     if make is not None:
         loaders = _call_loaders(make, sections, path)
-        trial = instance_of(definition, chosen, context)
+        trial = user_code.instance_of(definition, chosen, context)
     else:
-        trial = instance_of(definition, chosen, context)
+        trial = user_code.instance_of(definition, chosen, context)
         method = getattr(trial, "make_data_loaders", None)
         if method is not None:
             loaders = _call_loaders(method, sections, path)
         else:
-            loaders = check_loaders([getattr(trial, name)() for name in LOADERS])
+            loaders = check_loaders([getattr(trial, name)() for name in user_code.LOADERS])
     _check_methods(trial, definition, loaders[0], chosen)
-    kind = ContextTask if definition.generation == CONTEXT else TrialTask
+    kind = ContextTask if definition.generation == user_code.CONTEXT else TrialTask
     if kind is TrialTask:  # what the trial wraps itself is its own: attributes like others
         context = PyTorchTrialContext(world)
     given = definition, trial, loaders, context, chosen, settings_of(config)
     return kind(*given, options.average_aggregated_gradients, config.searcher.metric)
 
 
-def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict[str, Any]) -> None:
+def _check_methods(
+    trial: Any, definition: user_code.Definition, loader: Any, chosen: dict[str, Any]
+) -> None:
     """Checks the signatures of a trial's methods, and its batch size."""
     for name in definition.methods:
-        arity(getattr(trial, name), name)
+        user_code.arity(getattr(trial, name), name)
     batch_size = getattr(trial, "batch_size", None)
     if callable(batch_size):
-        batch_size = call(batch_size, copy.deepcopy(chosen), what="batch_size")
+        batch_size = user_code.call(batch_size, copy.deepcopy(chosen), what="batch_size")
     if batch_size is not None:
         check_batch_size(batch_size, loader)
 
@@ -229,7 +217,7 @@ def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict
 def _call_loaders(make: Callable[..., Any], given: tuple[Any, ...], path: Path | None) -> Any:
     """Returns the result of `make_data_loaders`."""
     arguments = copy.deepcopy(given)
-    made = call(make, *arguments, path and str(path), what="make_data_loaders")
+    made = user_code.call(make, *arguments, path and str(path), what="make_data_loaders")
     return check_loaders(made)
 
 
@@ -278,7 +266,9 @@ def smoke_check(estimator: Estimator) -> None:
         isolated(0),
         warnings.catch_warnings(),
     ):
-        undone.callback(_remembered(model))
+        tensors = [one.detach() for one in (*model.parameters(), *model.buffers())]
+        for tensor in tensors:  # the copies are in CPU memory
+            undone.callback(tensor.copy_, tensor.to("cpu", copy=True))
         undone.callback(task.state.attributes.remember())
         evaluator = task.evaluator()
         warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # is reverted
@@ -295,20 +285,6 @@ def smoke_check(estimator: Estimator) -> None:
     if task.state.save(world) != before:
         task.state.restore(before, task.state.tensors(), world)
     estimator.say("validation was tried with one batch before training, as it comes at the end")
-
-
-def _remembered(model: nn.Module) -> Callable[[], None]:
-    """Returns a function that restores parameters and buffers; the copies are in CPU memory."""
-
-    def tensors() -> list[Tensor]:
-        return [*model.parameters(), *model.buffers()]
-
-    def restore() -> None:
-        for tensor, before in zip(tensors(), copies, strict=True):
-            tensor.detach().copy_(before)
-
-    copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors()]
-    return restore
 
 
 def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]:
@@ -350,7 +326,7 @@ def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
     """Trains a step and evaluates a batch."""
     batch: Any = next(iter(estimator.begin().source))
     yield from _described("batch of training", batch.content)
-    if task.definition.generation == DOCUMENTED:
+    if task.definition.generation == user_code.DOCUMENTED:
         inputs, _ = task.batches.to_device(batch, estimator.world.device).content
         with torch.no_grad():
             predictions = estimator.model.eval()(inputs)

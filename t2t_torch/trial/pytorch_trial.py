@@ -40,7 +40,7 @@ class PyTorchTrial:
     """Base class of trials.
 
     None of the methods above is declared here: the methods that a trial defines select the
-    interface (`definition.py`); missing ones are reported together when the trial is loaded.
+    interface (`user_code.py`); missing ones are reported together when the trial is loaded.
 
     Attributes:
       transient: names of attributes, of the trial or its modules, that are neither saved in

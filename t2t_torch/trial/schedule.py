@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,23 +114,18 @@ def _stored(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
         if plain is not NOT_PLAIN:
             stored[str(name)] = plain
         elif not (callable(value) or isinstance(value, torch.optim.Optimizer)):
-            _warn_once(owner, str(name), value)
+            _warn(owner, str(name), type(value).__name__)
     return stored
 
 
-def _warn_once(owner: str, name: str, value: Any) -> None:
-    if (owner, name) not in _WARNED:
-        _WARNED.add((owner, name))
-        logging.warning(_LEFT_OUT, owner, name, type(value).__name__)
+@functools.cache  # once
+def _warn(owner: str, name: str, kind: str) -> None:
+    logging.warning(
+        f"{owner} keeps {name} as {kind}, which no checkpoint holds: a resumed run has it as it "
+        "was made. Keep numbers, lists, dicts or tensors, or give it state_dict and "
+        "load_state_dict."
+    )
 
-
-_WARNED: set[tuple[str, str]] = set()
-"""Schedulers and their values that a warning has named."""
-
-_LEFT_OUT = (
-    "%s keeps %s as %s, which no checkpoint holds: a resumed run has it as it was made. Keep "
-    "numbers, lists, dicts or tensors, or give it state_dict and load_state_dict."
-)
 
 NOT_PLAIN = object()
 """Result of `to_plain` for a value without a JSON form."""
@@ -278,9 +274,15 @@ class Schedule:
 
     def _attributes(self) -> dict[str, TorchScheduler]:
         """Returns the optimizer's schedulers among the trial's attributes, each once."""
+        values: dict[str, Any] = {}  # also the items of containers
+        for name, value in getattr(self.trial, "__dict__", {}).items():
+            values[name] = value
+            if isinstance(value, list | tuple | dict):
+                items = value.items() if isinstance(value, dict) else enumerate(value)
+                values |= {f"{name}[{key!r}]": item for key, item in items}
         seen = {id(self.scheduler.scheduler)} if self.scheduler is not None else set()
         schedulers = {}
-        for name, value in _values(self.trial):
+        for name, value in values.items():
             scheduler = value.scheduler if isinstance(value, LRScheduler) else value
             own = isinstance(scheduler, TorchScheduler) and scheduler.optimizer is self.optimizer
             if own and id(scheduler) not in seen:
@@ -311,13 +313,3 @@ class Schedule:
                 "batch; each process has batches of its own, and so losses of its own."
             )
         return state
-
-
-def _values(trial: Any) -> Iterator[tuple[str, Any]]:
-    """Yields an instance's attributes and the items of container attributes, by name."""
-    for name, value in getattr(trial, "__dict__", {}).items():
-        yield name, value
-        if isinstance(value, list | tuple):
-            yield from ((f"{name}[{place}]", item) for place, item in enumerate(value))
-        elif isinstance(value, dict):
-            yield from ((f"{name}[{key!r}]", item) for key, item in value.items())

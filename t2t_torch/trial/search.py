@@ -15,8 +15,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.reporter import message
 from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.settings import require
-from t2t_torch.trial.config import ExperimentConfig
-from t2t_torch.trial.run_record import check_functions, check_trial
+from t2t_torch.trial.experiment import ExperimentConfig, check_functions, check_trial
 from t2t_torch.trial.user_code import split_spec
 from t2t_torch.workflows.search_settings import (
     RequestedSearch,

@@ -22,44 +22,35 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import TrialError
+from t2t_torch.errors import ConfigError, TrialError
 from t2t_torch.loss import Loss
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task, TaskState
-from t2t_torch.trial import nested
+from t2t_torch.trial import metrics, nested
 from t2t_torch.trial.attribute_state import AttributeState
-from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.context import (
     JointOptimizer,
     PyTorchTrialContext,
     WrappedModels,
     reduce_metrics,
 )
-from t2t_torch.trial.definition import DOCUMENTED, TRAIN_BATCH, call
-from t2t_torch.trial.epoch_orders import isolated, mix
-from t2t_torch.trial.metrics import (
-    OF_THE_LOOP,
-    MetricAverages,
-    TrainingReport,
-    as_array,
-    check_batch_pair,
-    check_metrics,
-    check_model,
-    check_optimizer,
-    check_step,
-    join_metrics,
-    total_of,
+from t2t_torch.trial.epoch_orders import (
+    TrialBatch,
+    TrialEvalBatches,
+    TrialTrainBatches,
+    isolated,
+    mix,
 )
 from t2t_torch.trial.pytorch_trial import reducers_of
-from t2t_torch.trial.run_record import CLIP_NORM, CLIP_VALUE
 from t2t_torch.trial.schedule import NOT_PLAIN, LRScheduler, Schedule, from_plain, to_plain
+from t2t_torch.trial.user_code import DOCUMENTED, TRAIN_BATCH, call
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
     from t2t_torch.run.checkpoint import TrainerState
-    from t2t_torch.trial.definition import Definition
+    from t2t_torch.trial.user_code import Definition
 
 
 _ATTRIBUTES = "of_trial"
@@ -67,6 +58,10 @@ _ATTRIBUTES = "of_trial"
 
 _GRADIENT = "gradient_of_model/"
 """Prefix of gradients that a trial keeps after a step, in the tensors of a checkpoint."""
+
+
+CLIP_NORM, CLIP_VALUE = "clip_grad_l2_norm", "clip_grad_val"
+"""PEDL's hyperparameters for gradient clipping: by global norm, or by value."""
 
 
 class TrialBatches(BatchAdapter):
@@ -127,8 +122,8 @@ class TrialObjective(nn.Module):
         # it.
         random.seed(torch.initial_seed())
         np.random.seed(torch.initial_seed() % 2**32)
-        total, metrics = task.step(self.model, batch)
-        task.state.add(metrics)
+        total, reported = task.step(self.model, batch)
+        task.state.add(reported)
         total = total.reshape(())
         if task.averages:
             total = total / task.batches_of_a_step
@@ -144,7 +139,7 @@ class TrialEvaluator(Evaluator):
     """
 
     def __init__(self, task: TrialTask) -> None:
-        super().__init__(MetricAverages(task.evaluation_method, reducers_of(task.trial)))
+        super().__init__(metrics.MetricAverages(task.evaluation_method, reducers_of(task.trial)))
         self._task = task
         self._outputs: list[Any] = []  # for callbacks
         self._of_training = task.context.reducers.states()
@@ -178,7 +173,7 @@ class TrialEvaluator(Evaluator):
         self.metrics.reduced = reduce_metrics(context.reducers.of_validation, world)
         context.reducers.restore(self._of_training)
         if self.metrics.reduced:
-            check_metrics(self.metrics.reduced, "wrap_reducer")
+            metrics.check_metrics(self.metrics.reduced, "wrap_reducer")
         self.metrics.agree(world)
         if schedule is not None:
             schedule.follow_leader(world)
@@ -227,18 +222,18 @@ class TrialTaskState(TaskState):
     def __init__(self, task: TrialTask) -> None:
         self.schedule: Schedule | None = None
         self.attributes: AttributeState | None = None
-        self.training = TrainingReport()
+        self.training = metrics.TrainingReport()
         self._task = task
         self._undo: Callable[[], None] = lambda: None  # reverts an evaluation's restore
         self._tensors: dict[str, Tensor] = {}  # tensors of the attributes, read by `save`
         self._is_checked = False
         self._batch_metrics: list[dict[str, Any]] = []  # for callbacks
 
-    def add(self, metrics: dict[str, Any]) -> None:
+    def add(self, reported: dict[str, Any]) -> None:
         """Adds the losses and metrics of a training batch."""
-        self.training.add(metrics)
+        self.training.add(reported)
         if self._task.context.callbacks:
-            self._batch_metrics.append(metrics)
+            self._batch_metrics.append(reported)
 
     def gradient_norm(self) -> Tensor:
         """Returns the gradient norm of the updates in the last step, []."""
@@ -278,7 +273,7 @@ class TrialTaskState(TaskState):
         numbers, arrays = self.training.read(world)
         reducers = self._task.context.reducers.of_training
         for name, value in reduce_metrics(reducers, world).items():
-            array = as_array(value)
+            array = metrics.as_array(value)
             if array.size == 1:
                 numbers[name] = array.item()
             else:
@@ -397,7 +392,7 @@ class TrialTask(Task):
     def model(self) -> nn.Module:
         """Returns the result of `build_model`."""
         chosen = copy.deepcopy(dict(self.hyperparameters))
-        return check_model(call(self.trial.build_model, chosen, what="build_model"))
+        return metrics.check_model(call(self.trial.build_model, chosen, what="build_model"))
 
     def rows_of(self, content: Any) -> int:
         """Returns the number of records in a batch."""
@@ -405,21 +400,21 @@ class TrialTask(Task):
 
     def step(self, model: nn.Module, batch: TrialBatch) -> tuple[Tensor, dict[str, Any]]:
         """Returns the loss of a training batch, of one element, and its losses and metrics."""
-        trial, (number, content), metrics = self.trial, batch, dict[str, Any]()
+        trial, (number, content), reported = self.trial, batch, dict[str, Any]()
         if self.definition.generation == TRAIN_BATCH:
             assert self.source is not None
             what, (epoch, _) = "train_batch", self.source.place(number)
             index = number // self.processes
             losses = call(trial.train_batch, content, model, epoch, index, what=what)
-            return total_of(losses, what), join_metrics(losses, metrics, what)
-        inputs, labels = check_batch_pair(content)
+            return metrics.total_of(losses, what), metrics.join_metrics(losses, reported, what)
+        inputs, labels = metrics.check_batch_pair(content)
         predictions = model(inputs)
         losses = trial.losses(predictions, labels)
         if self.definition.has("training_metrics"):
             with torch.no_grad():
                 method = trial.training_metrics
-                metrics = call(method, predictions, labels, losses, what="training_metrics")
-        return total_of(losses), join_metrics(losses, metrics)
+                reported = call(method, predictions, labels, losses, what="training_metrics")
+        return metrics.total_of(losses), metrics.join_metrics(losses, reported)
 
     def evaluate(self, model: nn.Module, number: int, content: Any) -> Any:
         """Returns the metrics of a validation batch, or of the whole loader."""
@@ -428,10 +423,10 @@ class TrialTask(Task):
             return trial.evaluate_full_dataset(content, model)
         if method == "evaluate_batch":
             return call(trial.evaluate_batch, content, model, number, what=method)
-        inputs, labels = check_batch_pair(content)
+        inputs, labels = metrics.check_batch_pair(content)
         predictions = model(inputs)
         losses = trial.losses(predictions, labels)
-        total_of(losses)
+        metrics.total_of(losses)
         return call(trial.validation_metrics, predictions, labels, losses, what=method)
 
     def objective(self, model: nn.Module) -> TrialObjective:
@@ -446,7 +441,7 @@ class TrialTask(Task):
         if not callable(method):  # the method has set `self.optimizer`
             method = types.MethodType(type(self.trial).optimizer, self.trial)
         result = call(method, model, chosen, what="optimizer")
-        optimizer, scheduler = check_optimizer(result, model), None
+        optimizer, scheduler = metrics.check_optimizer(result, model), None
         if self.definition.has("create_lr_scheduler"):
             scheduler = call(self.trial.create_lr_scheduler, optimizer, what="create_lr_scheduler")
             if scheduler is not None and not isinstance(scheduler, LRScheduler):
@@ -513,6 +508,30 @@ class TrialTask(Task):
     def batches_of_a_step(self) -> int:
         """The number of batches per process in a step."""
         return self.hparams.optimizer_multistep_accumulate_steps or 1
+
+
+def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
+    """Checks the hyperparameters that the training loop reads.
+
+    Args:
+      chosen: chosen values, nested.
+      clip_grad_norm: value in `optimizations`; 0 disables clipping.
+
+    Raises:
+      ConfigError: a value is not a positive number, or several clipping methods are chosen.
+    """
+    given = {f"hyperparameters.{name}": chosen.get(name) for name in (CLIP_NORM, CLIP_VALUE)}
+    ways = {name: value for name, value in given.items() if value is not None}
+    for name, value in ways.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(
+                f"{name}: {value!r}: a positive number was expected; gradients are clipped by it. "
+                "Leave it out, or set it to null, to clip none."
+            )
+    if clip_grad_norm:
+        ways["optimizations.clip_grad_norm"] = clip_grad_norm
+    if len(ways) > 1:
+        raise ConfigError(f"{' and '.join(ways)} both clip gradients: keep one of them.")
 
 
 class _Stateful:
@@ -595,13 +614,13 @@ class ContextTask(TrialTask):
             )
         total, what = losses, "train_batch"
         if not isinstance(losses, Tensor):
-            check_metrics(losses, what, reserved=OF_THE_LOOP)
+            metrics.check_metrics(losses, what, reserved=metrics.OF_THE_LOOP)
             total = losses["loss"] if "loss" in losses else next(iter(losses.values()))
         if not isinstance(total, Tensor):
-            total = torch.from_numpy(as_array(total)).to(context.device)
+            total = torch.from_numpy(metrics.as_array(total)).to(context.device)
         with torch.no_grad():
-            total = total_of(total.detach().float(), what)
-        return total, join_metrics(losses, {}, what)
+            total = metrics.total_of(total.detach().float(), what)
+        return total, metrics.join_metrics(losses, {}, what)
 
     def evaluate(self, model: nn.Module, number: int, content: Any) -> Any:
         """Calls `evaluate_batch` or `evaluate_full_dataset` by their arguments' names."""
@@ -625,11 +644,11 @@ class ContextTask(TrialTask):
                 f"{self.name} wraps no optimizer: call context.wrap_optimizer in __init__."
             )
         for wrapped in context.optimizers:
-            check_step(wrapped, "wrap_optimizer was given")
+            metrics.check_step(wrapped, "wrap_optimizer was given")
         first, *more = context.optimizers
         self.trained_with = [type(one).__name__ for one in context.optimizers]
         optimizer = JointOptimizer(context.optimizers) if more else first
-        check_optimizer(optimizer, model)
+        metrics.check_optimizer(optimizer, model)
         self._keep(model, optimizer, LRScheduler(_Stateful(context)))
         context.notify("on_training_start")
         return optimizer
@@ -646,7 +665,7 @@ def model_of(trial: Any, context: PyTorchTrialContext) -> nn.Module:
             f"{type(trial).__name__} wraps no model: call context.wrap_model in __init__."
         )
     if len(context.models) == 1:
-        return check_model(context.models[0], "wrap_model")
+        return metrics.check_model(context.models[0], "wrap_model")
     names = {id(value): name for name, value in vars(trial).items()}
     return WrappedModels(
         {names.get(id(model), f"model{i}"): model for i, model in enumerate(context.models)}

@@ -15,19 +15,8 @@ from t2t_torch.errors import ConfigError, T2TError, UsageError
 from t2t_torch.reporter import message, output
 from t2t_torch.run.code import keep_code, open_code, recorded_usr_dirs
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.trial import pytorch_trial
-from t2t_torch.trial.config import ExperimentConfig
-from t2t_torch.trial.run_record import (
-    NAME,
-    RunRecord,
-    by_name,
-    check_functions,
-    chosen_values,
-    copies_of,
-    module_file_of,
-    parse_changes,
-    place_of_code,
-)
+from t2t_torch.trial import experiment, pytorch_trial
+from t2t_torch.trial.experiment import NAME, ExperimentConfig, RunRecord
 from t2t_torch.trial.user_code import file_beside
 from t2t_torch.workflows import config_file, train_record
 from t2t_torch.workflows.search_settings import absolute
@@ -39,7 +28,7 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Hook
-    from t2t_torch.trial.config import LengthScale
+    from t2t_torch.trial.experiment import LengthScale
     from t2t_torch.trial.task import TrialTask
 
 
@@ -190,7 +179,7 @@ def _check_settings(settings: TrainSettings) -> None:
 def _record(settings: TrainSettings, directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
     """Returns the record of the run and the experiment, from settings and the run directory."""
     known = RunRecord.read(directory.path) if directory.exists else None
-    changes = parse_changes(settings.hparams, list(settings.hp_))
+    changes = experiment.parse_changes(settings.hparams, list(settings.hp_))
     if settings.config:
         config = ExperimentConfig.read(Path(settings.config))
     elif known:
@@ -199,23 +188,23 @@ def _record(settings: TrainSettings, directory: RunDirectory) -> tuple[RunRecord
         config = ExperimentConfig.from_dict({})
     before = known.hparams if known else {}
     if not settings.config:
-        changes = {**by_name(config.hyperparameters, before), **changes}
-    values = chosen_values(config.hyperparameters, changes, before)
+        changes = {**experiment.by_name(config.hyperparameters, before), **changes}
+    values = experiment.chosen_values(config.hyperparameters, changes, before)
     spec = settings.trial or (known.trial if known else "")
     if settings.trial and config.trial_class and ":" not in Path(spec).name:
         spec += f":{_class_of(config.trial_class, Path(spec))}"
     if known and not settings.trial:
         open_code(directory.path, directory.task())
-        spec = place_of_code(spec, directory.path, known.module_file)
+        spec = experiment.place_of_code(spec, directory.path, known.module_file)
     if known and not (settings.trial and settings.config):
-        check_functions(spec, directory.path, config.functions)
+        experiment.check_functions(spec, directory.path, config.functions)
     spec = absolute(spec)
     record = RunRecord(
         trial=spec,
         config=config.written,
         hparams=values,
         version=t2t_torch.__version__,
-        module_file=module_file_of(spec),
+        module_file=experiment.module_file_of(spec),
     )
     if known:
         directory.changes = list(known.changes(record))
@@ -388,7 +377,8 @@ class _Training:
         del content["hparams"]
         files = {NAME: self.record.text, config_file.NAME: config_file.written(content)}
         directory.claim_files(known, files)
-        for change in keep_code(directory, known, copies_of(task.definition, directory.path)):
+        code = experiment.copies_of(task.definition, directory.path)
+        for change in keep_code(directory, known, code):
             message(f"changed since the checkpoint:  {change}")
 
     def test(self) -> int:

@@ -12,7 +12,7 @@ import statistics
 import textwrap
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from typing import Any
 from t2t_torch import registry
 from t2t_torch.files import write_text
 from t2t_torch.params import assignments, value_text
-from t2t_torch.reports.plots import written
+from t2t_torch.reports.plots import AxisScale, written
 from t2t_torch.reports.section import counted, number, percent
 from t2t_torch.search_space import AnyValue, Space
-from t2t_torch.tune.plots import scale_of
-from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.search_plan import STATES, SearchRecord, SpaceAxis, TrialRecord
 from t2t_torch.tune.search_target import read_ones
 from t2t_torch.tune.study import optuna_module
 
@@ -64,40 +63,23 @@ def evidence_of(record: SearchRecord) -> Evidence | None:
     if best is None or best.value is None:
         return None
     is_default = default is not None and default.number == best.number
-    shared = None if default is None or is_default else newest_shared(best, default)
+    ours, theirs = best.values, {} if default is None or is_default else default.values
+    shared = max(ours.keys() & theirs.keys(), default=None)
     others = [
-        value
+        trial.values[best.evaluated]
         for trial in record.trials
-        if trial.number != best.number and (value := value_at(trial, best.evaluated)) is not None
+        if trial.number != best.number and best.evaluated in trial.values
     ]
     return Evidence(
         best,
         best.value,
         is_default,
         shared,
-        _known(default, shared),
-        _known(best, shared),
+        math.nan if shared is None else theirs[shared],
+        math.nan if shared is None else ours[shared],
         statistics.median(others) if others else None,
         len(others),
     )
-
-
-def value_at(trial: TrialRecord, step: int) -> float | None:
-    """Returns the metric at a step; None if it is missing or not finite."""
-    value = dict(trial.curve).get(step)
-    return value if value is not None and math.isfinite(value) else None
-
-
-def newest_shared(one: TrialRecord, other: TrialRecord) -> int | None:
-    """Returns the latest step at which both trials have a value."""
-    steps = [step for step, _ in one.curve if value_at(one, step) is not None]
-    both = [step for step in steps if value_at(other, step) is not None]
-    return max(both, default=None)
-
-
-def _known(trial: TrialRecord | None, step: int | None) -> float:
-    value = None if trial is None or step is None else value_at(trial, step)
-    return math.nan if value is None else value
 
 
 def common_step(trials: Sequence[TrialRecord]) -> int | None:
@@ -146,21 +128,43 @@ def _against_default(record: SearchRecord, evidence: Evidence) -> str:
     return sentence + (", which is better." if better else ", which is not better.")
 
 
+def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> AxisScale:
+    """Returns the scale of a hyperparameter: its range, extended to all tried values.
+
+    Args:
+      axis: axis of the search space.
+      values: tried values; those of the default may be outside the range.
+    """
+    tried = list(values)
+    if axis.low is None or axis.high is None:
+        names = tuple(dict.fromkeys(map(written, (*axis.values, *tried))))
+        if all(type(value) in (int, float) for value in (*axis.values, *tried)):
+            names = tuple(sorted(names, key=float))
+        return AxisScale(0.0, 1.0, names=names)
+    numbers = [float(value) for value in tried if isinstance(value, int | float)]
+    low, high = min([axis.low, *numbers]), max([axis.high, *numbers])
+    return scale_between(low, high, log=axis.log and low > 0, whole=axis.kind == "int")
+
+
+def scale_between(low: float, high: float, *, log: bool, whole: bool) -> AxisScale:
+    """Returns the scale of a range, which must not be empty."""
+    if log:
+        low, high = math.log10(low), math.log10(high)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return AxisScale(low, high, log=log, whole=whole)
+
+
 def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
     """Returns sentences about values at a bound of their range."""
     sentences = []
     for axis in record.space:
-        value = trial.hparams.get(axis.name)
-        if axis.low is None or axis.high is None or isinstance(value, bool | str | None):
-            continue
-        if axis.low == axis.high or (axis.log and axis.low <= 0):
-            continue
-        low, high, here = (
-            (math.log(x) if axis.log else float(x)) for x in (axis.low, axis.high, value)
-        )
-        place = (here - low) / (high - low)
+        value: AnyValue = trial.hparams.get(axis.name)
+        scale = scale_of(axis, ())
+        place = None if scale.names or isinstance(value, bool) else scale.place(value)
         for end, near, bound in ((0.0, "lower", axis.low), (1.0, "upper", axis.high)):
-            if abs(place - end) <= 0.02 and bound != 0:  # a bound of 0 usually cannot be exceeded
+            # A bound of 0 usually cannot be exceeded.
+            if place is not None and bound and abs(place - end) <= 0.02:
                 sentences.append(
                     f"Its {axis.name} of {number(value)} is at the {near} end of the range, "
                     f"{number(bound)}: a wider one may hold better."
@@ -205,7 +209,12 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     write_text(directory / name, ready_to_paste(record, evidence))
     lines += ["", f"Its hyperparameters, ready to paste: {directory / name}"]
     lines += [f"Its run: {evidence.best.output_dir}"]
-    return "\n".join([*lines, *_usage(record, evidence)])
+    if record.hparams_set:
+        names = (record.problem, record.model, record.hparams_set)
+        flags = "--problem={} --model={} --hparams_set={} ".format(*names)
+        flags += hparams_flag(record, evidence)
+        lines += ["Or without a file:", f"  t2t-trainer {flags} --data_dir=... --output_dir=..."]
+    return "\n".join(lines)
 
 
 def summary(record: SearchRecord) -> list[str]:
@@ -219,7 +228,13 @@ def summary(record: SearchRecord) -> list[str]:
 
 def ready_to_paste(record: SearchRecord, evidence: Evidence) -> str:
     """Returns the file to copy: Python for a problem, YAML for a trial."""
-    return _python(record, evidence) if record.hparams_set else _yaml(record, evidence)
+    if record.hparams_set:
+        return _python(record, evidence)
+    import yaml  # required for trials only
+
+    comment = "".join(f"# {line}\n" for line in _wrapped(record, _WIDTH - 2))
+    section = {"hyperparameters": Space.nested(hparams_of(record, evidence))}
+    return comment + str(yaml.safe_dump(section, sort_keys=False, allow_unicode=True))
 
 
 def set_name(record: SearchRecord) -> str:
@@ -230,12 +245,9 @@ def set_name(record: SearchRecord) -> str:
 
 def hparams_of(record: SearchRecord, evidence: Evidence) -> dict[str, AnyValue]:
     """Returns the best trial's hyperparameters in the order of the space, including constants."""
-    values: dict[str, AnyValue] = {
-        axis.name: axis.values[0] for axis in record.space if axis.kind == "const"
-    }
-    values.update(evidence.best.hparams)
-    order = {axis.name: place for place, axis in enumerate(record.space)}
-    return dict(sorted(values.items(), key=lambda item: order.get(item[0], len(order))))
+    constants = {axis.name: axis.values[0] for axis in record.space if axis.kind == "const"}
+    values = constants | dict(evidence.best.hparams)
+    return {axis.name: values[axis.name] for axis in record.space if axis.name in values} | values
 
 
 def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
@@ -302,30 +314,13 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
     return json.dumps(content, indent=2, default=str) + "\n"
 
 
-def trial_counts(record: SearchRecord) -> str:
-    """Returns the number of trials in each state, as text."""
-    states = [f"{count} {state}" for state, count in record.counts.items()]
-    count = counted(len(record.trials), "trial")
-    return f"{count}: {', '.join(states)}" if states else count
-
-
-def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
-    """Returns instructions for training with the results."""
-    if not record.hparams_set:
-        return []
-    flags = f"--problem={record.problem} --model={record.model} --hparams_set={record.hparams_set}"
-    command = (
-        f"t2t-trainer {flags} {hparams_flag(record, evidence)} --data_dir=... --output_dir=..."
-    )
-    return ["Or without a file:", f"  {command}"]
-
-
 def _wrapped(record: SearchRecord, width: int) -> list[str]:
     """Returns the evidence as lines of a docstring or a comment."""
     date = time.strftime("%Y-%m-%d", time.gmtime(record.began))
     over = "" if record.over else "  The search was not over."
+    states = ", ".join(f"{count} {state}" for state, count in record.counts.items())
     how = f"{record.name}: {record.searcher}, seed {record.seed}, started {date}; "
-    lines = [*summary(record), f"{how}{trial_counts(record)}.{over}"]
+    lines = [*summary(record), f"{how}{counted(len(record.trials), 'trial')}: {states}.{over}"]
     if record.command:
         lines.append(f"Command: {record.command}")
     wrapper = textwrap.TextWrapper(width, break_on_hyphens=False, break_long_words=False)
@@ -358,15 +353,6 @@ def _python(record: SearchRecord, evidence: Evidence) -> str:
         f"{start}"
         f"    return base.replace(\n{fields}    )\n"
     )
-
-
-def _yaml(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns the `hyperparameters` section of an experiment, with dotted names as nested keys."""
-    import yaml  # required for trials only
-
-    comment = "".join(f"# {line}\n" for line in _wrapped(record, _WIDTH - 2))
-    section = {"hyperparameters": Space.nested(hparams_of(record, evidence))}
-    return comment + str(yaml.safe_dump(section, sort_keys=False, allow_unicode=True))
 
 
 def _literal(value: AnyValue) -> str:
@@ -428,7 +414,7 @@ def importance_of(record: SearchRecord) -> Importance:
     if len(trials) < LEAST_TRIALS or step is None or not space:
         count = f"{counted(len(trials), 'trial')} can be compared; from {LEAST_TRIALS} on this says"
         return Importance((), step, f"{count} how much each hyperparameter matters.")
-    losses = [record.loss_of(value_at(one, step)) for one in trials]
+    losses = [record.loss_of(one.values.get(step)) for one in trials]
     ordered = sorted(losses)
     ranks = [float(ordered.index(loss)) for loss in losses]
     if not any(ranks):

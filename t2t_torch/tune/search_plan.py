@@ -1,25 +1,31 @@
-"""Plan of a search: method, length of trials, metric, rungs.
+"""Plan and record of a search, free of torch, optuna and open files.
 
-A plan does not change during a search: it is the first entry of the trial history, and every tuner
-that joins must have the same plan.
+A plan has the method, the length of trials, the metric and the rungs.  It does not change during a
+search: it is the first entry of the trial history, and every tuner that joins must have the same.
+
+A record, written as `search.json`, contains everything that the page and the findings show.  It is
+derived from the trial history and run directories of a search.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.search_space import AnyValue, Space
+from t2t_torch.search_space import AnyValue
 
 WORST = math.inf
 """Loss that ranks failed trials."""
 
-MODES = ("aggressive", "standard", "conservative")
+Mode = Literal["aggressive", "standard", "conservative"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 """aggressive: one bracket with all rungs; standard: half of the brackets; conservative: all."""
 
 
@@ -144,16 +150,10 @@ def next_bracket(shares: Sequence[int], dealt: Sequence[int]) -> int:
     return max(range(len(shares)), key=lambda place: (left[place], -place))
 
 
-SEARCHERS = (
-    "adaptive_asha",
-    "asha",
-    "adaptive",
-    "adaptive_simple",
-    "random",
-    "grid",
-    "tpe",
-    "single",
-)
+SearcherName = Literal[
+    "adaptive_asha", "asha", "adaptive", "adaptive_simple", "random", "grid", "tpe", "single"
+]
+SEARCHERS: tuple[SearcherName, ...] = get_args(SearcherName)
 """Values of `searcher`.  `adaptive` and `adaptive_simple` are PEDL's older names of the first;
 `asha` has a single bracket in any mode."""
 
@@ -161,8 +161,20 @@ WITH_RUNGS = frozenset({"adaptive_asha", "asha", "adaptive", "adaptive_simple"})
 """The searchers that compare trials at rungs."""
 
 
+class _Ranking:
+    """Order of the values of a metric."""
+
+    lower_is_better: bool
+
+    def loss_of(self, value: float | None) -> float:
+        """Returns a value, negated if higher is better; infinity if missing or not finite."""
+        if value is None or not math.isfinite(value):
+            return WORST
+        return value if self.lower_is_better else -value
+
+
 @dataclasses.dataclass(frozen=True)
-class SearchPlan:
+class SearchPlan(_Ranking):
     """Plan of a search.
 
     Attributes:
@@ -226,12 +238,6 @@ class SearchPlan:
             rungs = [most] if self.searcher == "asha" else bracket_rungs(self.mode, most)
         return brackets(rungs, self.length, self.max_trials, self.divisor)
 
-    def loss_of(self, value: float | None) -> float:
-        """Returns a value, negated if higher is better; infinity if missing or not finite."""
-        if value is None or not math.isfinite(value):
-            return WORST
-        return value if self.lower_is_better else -value
-
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan in JSON form."""
         return {**dataclasses.asdict(self), "bracket_rungs": list(self.bracket_rungs)}
@@ -252,16 +258,157 @@ class SearchPlan:
             ) from error
 
 
-def differences(before: tuple[SearchPlan, Space], requested: tuple[SearchPlan, Space]) -> list[str]:
-    """Returns the differences between two searches, one line each."""
-    (plan, space), (new_plan, new_space) = before, requested
-    lines = [
-        f"{name}: {old!r} there, {new!r} requested"
-        for name, old in plan.to_dict().items()
-        if (new := new_plan.to_dict()[name]) != old
-    ]
-    for name in {**space.kinds, **new_space.kinds}:
-        old_kind, new_kind = space.kinds.get(name), new_space.kinds.get(name)
-        if old_kind != new_kind:
-            lines.append(f"space of {name}: {old_kind} there, {new_kind} requested")
-    return lines
+State = Literal["running", "paused", "completed", "stopped", "failed"]
+"""running: training, or next to train; paused: waits to resume; completed: reached its full length;
+stopped: ended by a rung; failed: raised an error, or its hyperparameters were rejected."""
+
+STATES: tuple[State, ...] = ("running", "paused", "completed", "stopped", "failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpaceAxis:
+    """Axis of the search space: one searched hyperparameter.
+
+    Attributes:
+      name: dotted name.
+      kind: "const", "int", "double", "log" or "categorical".
+      log: whether a logarithmic axis suits its values.
+      low: minimum; None if categorical.
+      high: maximum; None if categorical.
+      values: values of a categorical axis, in order; the single value of a constant.
+    """
+
+    name: str
+    kind: str
+    log: bool
+    low: float | None = None
+    high: float | None = None
+    values: tuple[AnyValue, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialRecord:
+    """One trial of a search.
+
+    Attributes:
+      number: number of the trial, from 0.
+      state: see `State`.
+      hparams: dotted name -> value, searched hyperparameters only.
+      step: known number of completed optimizer steps.
+      length: optimizer steps of a full training.
+      value: metric at the latest evaluation; None if missing or not finite.
+      curve: (step, value) of each evaluation; None if the value is not finite.
+      seconds: training time in seconds, including restarts.
+      error: reason of a failure; otherwise empty.
+      output_dir: run directory.
+      restarts: number of restarts after failures.
+      loss: loss at the latest evaluation, which decides between equal values; None: unknown.
+    """
+
+    number: int
+    state: State
+    hparams: Mapping[str, AnyValue]
+    step: int
+    length: int
+    value: float | None
+    curve: tuple[tuple[int, float | None], ...]
+    seconds: float
+    error: str
+    output_dir: Path
+    restarts: int = 0
+    loss: float | None = None
+
+    @property
+    def evaluated(self) -> int:
+        """The step of the latest evaluation; 0 before the first."""
+        return self.curve[-1][0] if self.curve else 0
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The finite values by step."""
+        return {step: value for step, value in self.curve if value is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRecord(_Ranking):
+    """Record of a search, finished or not.
+
+    Attributes:
+      name: display name of the target: problem and model, or trial class.
+      searcher: search method: "adaptive_asha", "random", ...
+      metric: name of the optimized metric.
+      lower_is_better: whether lower metric values are better.
+      seed: seed of the search.
+      space: search space, including constants.
+      trials: trials by number, including the default.
+      default: trial with the unchanged hparams set; None if it was not run.
+      seconds: training time in seconds, summed over trials.
+      began: start time in seconds since 1970.
+      over: whether the search is complete.
+      output_dir: directory of the search.
+      command: command that starts or resumes the search.
+      model: registered name of the model; empty for a PyTorchTrial.
+      hparams_set: hparams set that the trials change; empty for a PyTorchTrial.
+      hparams_changes: changes to the set that all trials share (`--hparams`).
+      problem: registered name of the problem; empty for a PyTorchTrial.
+      trial: value of `--trial`; empty for a problem.
+    """
+
+    name: str
+    searcher: str
+    metric: str
+    lower_is_better: bool
+    seed: int
+    space: tuple[SpaceAxis, ...]
+    trials: tuple[TrialRecord, ...]
+    default: TrialRecord | None
+    seconds: float
+    began: float
+    over: bool
+    output_dir: Path
+    command: str = ""
+    model: str = ""
+    hparams_set: str = ""
+    hparams_changes: str = ""
+    problem: str = ""
+    trial: str = ""
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The best of the trials with the most steps; None before the first evaluation.
+
+        Only values at equal steps are compared: values of shorter trainings are not comparable.
+        The loss decides between equal values, then the number.
+        """
+        valued = [one for one in self.trials if one.value is not None and one.state != "failed"]
+        if not valued:
+            return None
+        furthest = max(one.evaluated for one in valued)
+        return min(
+            (one for one in valued if one.evaluated == furthest),
+            key=lambda one: (
+                self.loss_of(one.value),
+                math.inf if one.loss is None else one.loss,
+                one.number,
+            ),
+        )
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """The number of trials in each state, without empty states."""
+        states = [one.state for one in self.trials]
+        return {state: states.count(state) for state in STATES if state in states}
+
+    def to_json(self) -> str:
+        """Returns the record as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=1, default=str) + "\n"
+
+
+def duration(seconds: float) -> str:
+    """Formats a duration: "45 s", "3 min 20 s", "2 h 5 min"."""
+    whole = max(round(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -165,8 +165,11 @@ class TrialHistory:
     def __init__(self, storage: BaseStorage, name: str) -> None:
         self.storage = storage
         self.name = name
-        self._optuna = optuna_module()
-        self._study = self._retried(lambda: self._study_id(_study_name(name)))
+        self._optuna = optuna = optuna_module()
+        given = {"storage": storage, "study_name": _study_name(name), "load_if_exists": True}
+        if not self._retried(lambda: self.is_in(storage, name)):
+            self._retried(lambda: optuna.create_study(**given))
+        self._study = self._retried(lambda: storage.get_study_id_from_name(_study_name(name)))
         self._read = 0
 
     @staticmethod
@@ -209,16 +212,6 @@ class TrialHistory:
     def metadata(self) -> dict[str, Any]:
         """Returns the metadata."""
         return self._retried(lambda: self.storage.get_study_user_attrs(self._study))
-
-    def _study_id(self, name: str) -> int:
-        optuna = self._optuna
-        with contextlib.suppress(KeyError):
-            return int(self.storage.get_study_id_from_name(name))
-        minimize = optuna.study.StudyDirection.MINIMIZE
-        try:
-            return int(self.storage.create_new_study([minimize], name))
-        except optuna.exceptions.DuplicatedStudyError:  # created by another tuner at the same time
-            return int(self.storage.get_study_id_from_name(name))
 
     def _retried(self, action: Callable[[], _T]) -> _T:
         """Runs a storage operation; retries for a minute while the database is unavailable."""
@@ -275,15 +268,16 @@ class Heartbeat:
         self._output_dir = output_dir
         self._folder = output_dir / "tuners"
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.place = _place(self._folder)
+        self._file = self._folder / f"{self.tuner}.lock"
+        file = self._folder / "place"  # its name, the same for all tuners there
+        with file_lock(self._folder / "place.lock"):
+            if not file.exists():
+                write_text(file, uuid.uuid4().hex[:12] + "\n")
+            self.place = read_text(file).strip()
         self._history = history
         self._beats = beats
         self._beaten = -_BEAT_SECONDS
         self._seen: dict[str, tuple[str, float]] = {}
-
-    @property
-    def _file(self) -> Path:
-        return self._folder / f"{self.tuner}.lock"
 
     def __enter__(self) -> Heartbeat:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -334,12 +328,3 @@ class Heartbeat:
 def whereabouts(history: TrialHistory, place: str) -> str:
     """Returns the machine and folder of a place; empty if unknown."""
     return str(history.metadata().get(f"{_PLACES}{place}", ""))
-
-
-def _place(folder: Path) -> str:
-    """Returns the name of a place, the same for all of its tuners."""
-    file = folder / "place"
-    with file_lock(folder / "place.lock"):
-        if not file.exists():
-            write_text(file, uuid.uuid4().hex[:12] + "\n")
-        return read_text(file).strip()

@@ -18,15 +18,10 @@ from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
 from t2t_torch.files import is_locked, open_regular, write_text
 from t2t_torch.signals import StopRequest
-from t2t_torch.tune.search_record import SearchRecord, TrialRecord
+from t2t_torch.tune import shared_search
+from t2t_torch.tune.search_plan import SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import SearchTarget
-from t2t_torch.tune.searcher import SearchTask
-from t2t_torch.tune.shared_search import (
-    Evaluations,
-    SharedSearch,
-    read_evaluations,
-    trial_directory,
-)
+from t2t_torch.tune.shared_search import SearchTask
 from t2t_torch.tune.study import Heartbeat
 
 TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
@@ -183,18 +178,11 @@ def environment(slot: int, parallel: int) -> dict[str, str]:
     """
     threads = str(max(available_cpus() // parallel, 1))
     added = {name: threads for name in _THREADS if name not in os.environ}
-    devices = _devices()
-    if devices:
+    count = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+    if devices := [device for device in named.split(",") if device]:
         added["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
     return added
-
-
-def _devices() -> list[str]:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [device for device in named.split(",") if device]
-    count = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
-    return [str(number) for number in range(count)]
 
 
 _POLL_SECONDS = 0.05  # polling interval of the processes
@@ -233,7 +221,7 @@ class Tuner:
         or ended.
     """
 
-    search: SharedSearch
+    search: shared_search.SharedSearch
     target: SearchTarget
     heartbeat: Heartbeat
     output_dir: Path
@@ -309,7 +297,7 @@ class Tuner:
 
     def directory(self, trial: int) -> Path:
         """Returns the run directory of a trial."""
-        return trial_directory(self.output_dir, trial)
+        return shared_search.trial_directory(self.output_dir, trial)
 
     def _training(self, task: SearchTask, slot: int) -> Training:
         plan = self.search.searcher.plan
@@ -341,9 +329,9 @@ class Tuner:
         """Reports the outcome of a training that is not restarted."""
         trial = slot.task.trial
         try:
-            seen = read_evaluations(self.directory(trial), self._metric)
+            seen = shared_search.read_evaluations(self.directory(trial), self._metric)
         except UsageError:
-            self._add(slot, "leave", Evaluations(0, ()))
+            self._add(slot, "leave", shared_search.Evaluations(0, ()))
             raise
         if outcome.ending == "done" and (why := _short_of(seen, slot.task.to)):
             outcome = TrainingOutcome("broken", 0, why)
@@ -364,7 +352,7 @@ class Tuner:
             self._add(slot, "fail", seen, why=outcome.why)
             self._check_that_any_trains(outcome)
 
-    def _report(self, slot: _Slot, seen: Evaluations) -> None:
+    def _report(self, slot: _Slot, seen: shared_search.Evaluations) -> None:
         assert seen.newest is not None
         step, value = seen.newest
         self._add(slot, "report", seen, value=value)
@@ -406,7 +394,7 @@ class Tuner:
     def _any_value(self) -> bool:
         return any(trial.curve for trial in self.search.searcher.trials)
 
-    def _add(self, slot: _Slot, do: str, seen: Evaluations, **more: object) -> None:
+    def _add(self, slot: _Slot, do: str, seen: shared_search.Evaluations, **more: object) -> None:
         trial = self.search.searcher.trials[slot.task.trial]
         known = dict(trial.curve)
         curve = [[step, value] for step, value in seen.curve if (step not in known)]
@@ -435,15 +423,15 @@ class Tuner:
                 self.print_line(f"trial {slot.task.trial} was not handed back: {error}")
 
 
-def _seen(directory: Path, metric: str) -> Evaluations:
+def _seen(directory: Path, metric: str) -> shared_search.Evaluations:
     """Returns the evaluations of a run; empty if it has no such metric."""
     try:
-        return read_evaluations(directory, metric)
+        return shared_search.read_evaluations(directory, metric)
     except UsageError:
-        return Evaluations(0, ())
+        return shared_search.Evaluations(0, ())
 
 
-def _short_of(seen: Evaluations, to: int) -> str:
+def _short_of(seen: shared_search.Evaluations, to: int) -> str:
     """Returns a description of what a finished training lacks; empty if it is complete."""
     if seen.newest is None:
         return "it ended without an evaluation"

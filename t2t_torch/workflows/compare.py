@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch import errors, files, reporter, trust
 from t2t_torch.settings import Settings, hp, hp_path
@@ -51,9 +51,7 @@ def compare(settings: CompareSettings) -> None:
     sections = [_settings(names, runs), _metrics(names, runs)]
     reporter.output(plain_text(" and ".join(names), sections, None))
     if target is not None:
-        from t2t_torch.files import write_text
-
-        write_text(target, _page(names, paths, runs, sections))
+        files.write_text(target, _page(names, paths, runs, sections))
         reporter.output(f"\nWritten: {target}")
 
 
@@ -67,7 +65,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return list(map(str, paths))
 
 
-class _RunRecords:
+class _RunRecords(NamedTuple):
     """The records of a run directory.
 
     Attributes:
@@ -75,9 +73,8 @@ class _RunRecords:
       series: split and short name of a metric -> (step, value) by step.
     """
 
-    def __init__(self, settings: Mapping[str, Any], series: Mapping[str, Any]) -> None:
-        self.settings = settings
-        self.series = series
+    settings: Mapping[str, Any]
+    series: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> _RunRecords:

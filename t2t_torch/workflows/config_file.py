@@ -140,7 +140,10 @@ class ConfigFile:
         changes = {
             name: value
             for name, value in changes.items()
-            if name not in fields or not _same(getattr(hparams, name), value)
+            # true does not equal 1.
+            if name not in fields
+            or (own := getattr(hparams, name)) != value
+            or isinstance(own, bool) != isinstance(value, bool)
         }
         unread = [name for name in changes if hparams.leaves_out(name, changes[name])]
         hparams.note_unread(unread, self.path.name)
@@ -373,8 +376,3 @@ def pairs(values: Mapping[str, Any]) -> str:
     from t2t_torch.params import value_text
 
     return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
-
-
-def _same(ours: Any, value: Any) -> bool:
-    """Returns True if a value equals that of a field; true does not equal 1."""
-    return bool(ours == value) and isinstance(ours, bool) == isinstance(value, bool)

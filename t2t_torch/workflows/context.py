@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from t2t_torch import errors, files, registry
+from t2t_torch.mode import Split
 from t2t_torch.reporter import SILENT, current, reporting
 from t2t_torch.settings import MissingSettingsError, Settings, hp, hp_path
+from t2t_torch.trust import CodeSettings
 from t2t_torch.workflows import config_file
 
 if TYPE_CHECKING:
-    from t2t_torch.mode import Split
+    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.params import Params
     from t2t_torch.problem import Problem
     from t2t_torch.run.directory import TaskRecord
@@ -43,6 +45,30 @@ VERIFY_DATA = hp(
 )
 
 VerifyData = Literal["changed", "full"]
+
+
+class TrainedSettings(CodeSettings):
+    """Settings of workflows that evaluate and decode with trained runs."""
+
+    model: str | None = CHECKED
+    hparams_set: str | None = CHECKED
+    output_dir: str | None = hp_path(
+        "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
+        "averages probabilities, or log-probabilities for texts."
+    )
+    verify_data: VerifyData = VERIFY_DATA
+    checkpoint_path: str | None = CHECKPOINT_PATH
+    eval_use_test_set: bool = hp(False, "Reads the test split instead of the dev split.")
+
+    @property
+    def split(self) -> Split:
+        """The split of the data that is read."""
+        return Split.TEST if self.eval_use_test_set else Split.EVAL
+
+    @property
+    def runs(self) -> list[str]:
+        """The run directory, or those of an ensemble."""
+        return [str(Path(run).expanduser()) for run in str(self.output_dir).split(",")]
 
 
 RUN_FLAGS = ("problem", "model", "hparams_set")
@@ -206,6 +232,18 @@ def data_dir_of_run(output_dir: str, data_dir: str | None) -> str:
     if not known:
         raise MissingSettingsError(f"missing flags:\n  --data_dir=...  {DATA_DIR.meaning}")
     return known
+
+
+def decoding_of_run(run: str | Path, changes: str) -> DecodeHParams:
+    """Returns the decoding hparams of a run, changed by "beam_size=4,alpha=0.6".
+
+    Raises:
+      HParamsError: a decoding setting is unknown or out of bounds.
+    """
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.run.directory import RunDirectory
+
+    return parse_decode_hparams(changes, defaults=RunDirectory(run).decode_hparams)
 
 
 def verify_data(verify: VerifyData, data_dir: Path, problem: Problem, *splits: Split) -> None:

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
-from t2t_torch.mode import Split
+from t2t_torch.files import check_target, is_stream
 from t2t_torch.reporter import Reporter, output
 from t2t_torch.settings import hp, hp_path, require
-from t2t_torch.trust import CodeSettings, running
-from t2t_torch.workflows.context import (
-    CHECKED,
-    CHECKPOINT_PATH,
-    VERIFY_DATA,
-    VerifyData,
-    check_is_of_run,
-    verify_data,
-)
+from t2t_torch.trust import running
+from t2t_torch.workflows import context
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
@@ -33,7 +26,7 @@ DECODED_PROBLEM = hp(
 )
 
 
-class DecodeSettings(CodeSettings):
+class DecodeSettings(context.TrainedSettings):
     """Decodes with a trained model: a file, a data set, or typed inputs.
 
         t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
@@ -49,17 +42,9 @@ class DecodeSettings(CodeSettings):
     """
 
     problem: str | None = DECODED_PROBLEM
-    model: str | None = CHECKED
-    hparams_set: str | None = CHECKED
     data_dir: str | None = hp_path(
         "Directory of the generated data; only needed to decode a data set."
     )
-    output_dir: str | None = hp_path(
-        "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
-        "averages probabilities, or log-probabilities for texts."
-    )
-    verify_data: VerifyData = VERIFY_DATA
-    checkpoint_path: str | None = CHECKPOINT_PATH
     decode_from_file: str | None = hp_path(
         "File of inputs, one per line; or a table, .csv, .tsv, .xlsx, .parquet."
     )
@@ -82,20 +67,6 @@ class DecodeSettings(CodeSettings):
         high=100000,
     )
     decode_interactive: bool = hp(False, "Decodes lines typed in the terminal.")
-    eval_use_test_set: bool = hp(
-        False, "Decodes the test split of a data set instead of the dev split."
-    )
-
-    @property
-    def split(self) -> Split:
-        """The split of a data set that is decoded."""
-        return Split.TEST if self.eval_use_test_set else Split.EVAL
-
-    @property
-    def runs(self) -> list[str]:
-        """The run directory, or those of an ensemble."""
-        return [str(Path(run).expanduser()) for run in str(self.output_dir).split(",")]
-
     help_decode_hparams: bool = hp(False, "Lists the settings of --decode_hparams and exits.")
 
 
@@ -152,16 +123,15 @@ def _decode_hparams(settings: DecodeSettings) -> DecodeHParams:
       UsageError: the number of shards is given twice.
     """
     from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.run.directory import RunDirectory
 
     changes = settings.decode_hparams
     if settings.decode_shards != 1:
         if any(item.partition("=")[0].strip() == "shards" for item in changes.split(",")):
             raise UsageError("--decode_shards and --decode_hparams=shards=...: give one of them.")
         changes = f"shards={settings.decode_shards},{changes}".removesuffix(",")
-    has_defaults = settings.output_dir and not settings.score_file
-    defaults = RunDirectory(settings.runs[0]).decode_hparams if has_defaults else ""
-    return parse_decode_hparams(changes, defaults=defaults)
+    if settings.output_dir and not settings.score_file:
+        return context.decoding_of_run(settings.runs[0], changes)
+    return parse_decode_hparams(changes)
 
 
 def _check_settings(settings: DecodeSettings, hparams: DecodeHParams) -> None:
@@ -193,7 +163,8 @@ def _load(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor | Label
     keep_freed_memory()
     runs = settings.runs
     task = RunDirectory(runs[0]).task()
-    check_is_of_run(settings, task, runs[0], ("model", "hparams_set"))  # `load` checks the problem
+    # `load` checks the problem.
+    context.check_is_of_run(settings, task, runs[0], ("model", "hparams_set"))
     problem = settings.problem if settings.problem != task.problem else None
     several: Any = runs if len(runs) > 1 else runs[0]
     predictor = load(several, settings.checkpoint_path, problem=problem, hparams=hparams)
@@ -222,10 +193,8 @@ def _generating(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor:
 
 def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
-    from t2t_torch.decode.journal import name_of_shard, part_of, rows_of_shard, shard_of
-    from t2t_torch.decode.outputs import decodes_name, one_line, report_file
-    from t2t_torch.decode.predictor import Predictor
-    from t2t_torch.files import check_target
+    from t2t_torch.decode.journal import Shard, part_of, shard_of
+    from t2t_torch.decode.outputs import report_file
     from t2t_torch.metrics import text_scores
 
     given, references = Path(str(settings.decode_from_file)), None
@@ -234,32 +203,26 @@ def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     shard = shard_of(hparams)
     source = part_of(given, hparams)
     if source != given:  # cut before: a file like any other
-        target = target and name_of_shard(target, hparams, shard)
+        target = target and shard.name(target, hparams)
         reference = reference and part_of(reference, hparams)
-        hparams, shard = hparams.replace(**_WHOLE), None
+        hparams, shard = hparams.replace(**_WHOLE), Shard()
     read = [path for path in (source, reference) if path is not None]
     # Looked at first: an hour of decoding should not be for nothing.
     if target:
-        check_target(name_of_shard(target, hparams, shard), *read)
+        check_target(shard.name(target, hparams), *read)
     if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
         text_scores.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
-        references = references[rows_of_shard(hparams, len(references))]
+        references = references[shard.rows(len(references))]
     predictor = _load(settings, hparams)
-    if not isinstance(predictor, Predictor):
-        lines = files.label_file(predictor, source, str(target) if target else None, hparams)
-        path = target or Path()
-    else:
-        path = decodes_name(source, predictor, hparams, shard)
-        if target:
-            path = name_of_shard(target, hparams, shard)
-        check_target(path, *read)
-        decoded = files.decode_file(predictor, source, target or None, hparams)
-        report_file(f"{decoded}: {path}", path)
-        best = hparams.replace(return_beams=False, write_beam_scores=False)
-        lines = [one_line(prediction, best) for prediction in decoded.predictions]
+    path = files.output_name(predictor, source, target, hparams, shard)
+    check_target(path, *read)
+    decoded = files.decode_file(predictor, source, target, hparams)
+    report_file(f"{decoded}: {path}", path)
     if references is not None:
+        best = hparams.replace(return_beams=False, write_beam_scores=False)
+        lines = files.output_lines(predictor, decoded.predictions, best)
         names = text_scores.scores_of(predictor.features)
         report_file(text_scores.table(lines, references, names), path)
 
@@ -267,7 +230,6 @@ def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
 def _score_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     from t2t_torch.decode import evaluation
     from t2t_torch.decode.outputs import report_file
-    from t2t_torch.files import check_target
 
     source = Path(str(settings.score_file))
     target = Path(settings.decode_to_file or f"{source}.scores")
@@ -289,7 +251,6 @@ def _decode_dataset(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
     from t2t_torch.decode.journal import shard_of
     from t2t_torch.decode.outputs import decodes_name, one_line
-    from t2t_torch.files import check_target, is_stream
     from t2t_torch.metrics import text_scores
 
     if not settings.data_dir:
@@ -309,7 +270,7 @@ def _decode_dataset(settings: DecodeSettings, hparams: DecodeHParams) -> None:
         check_target(requested)
     predictor = _generating(settings, hparams)
     data_dir, split = Path(settings.data_dir), settings.split
-    verify_data(settings.verify_data, data_dir, predictor.problem, split)
+    context.verify_data(settings.verify_data, data_dir, predictor.problem, split)
     step = predictor.run.step if predictor.run else 0
     base = requested or Path(settings.runs[0], "decodes", f"{split.value}-{step}")
     decoded, targets = files.decode_dataset(predictor, data_dir, split, base, hparams)

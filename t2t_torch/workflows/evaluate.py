@@ -6,32 +6,21 @@ import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import t2t_torch
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.files import copy_regular
+from t2t_torch.files import check_target, copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.reporter import Reporter, output, phase
 from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.signals import SignalStop, StopRequest, raise_if_stopped
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import short_names
-from t2t_torch.trust import CodeSettings, running
-from t2t_torch.workflows.context import (
-    CHECKED,
-    CHECKPOINT_PATH,
-    DATA_DIR,
-    EVAL_METRICS,
-    VERIFY_DATA,
-    VerifyData,
-    called,
-    check_is_of_run,
-    file_to_write,
-    verify_data,
-)
+from t2t_torch.trust import running
+from t2t_torch.workflows import context
 from t2t_torch.workflows.generate import unknown_line
 
 if TYPE_CHECKING:
@@ -46,7 +35,7 @@ if TYPE_CHECKING:
     from t2t_torch.workflows.run_kind import RunKind
 
 
-class EvaluateSettings(CodeSettings):
+class EvaluateSettings(context.TrainedSettings):
     """Evaluates a checkpoint of a run without changing the run.
 
         t2t-eval --output_dir=run
@@ -65,24 +54,15 @@ class EvaluateSettings(CodeSettings):
     problem: str | None = hp(
         None, "Problem to evaluate, of runs of several problems; otherwise checked against the run."
     )
-    model: str | None = CHECKED
-    hparams_set: str | None = CHECKED
     hparams: str = hp(
         "", "Changes to hyperparameters that may differ from training; batch_size may not."
     )
-    data_dir: str | None = DATA_DIR
-    output_dir: str | None = hp_path(
-        "Run directory of t2t-trainer; several, separated by commas, are evaluated as an "
-        "ensemble that averages probabilities."
-    )
-    eval_metrics: tuple[str, ...] = EVAL_METRICS
-    verify_data: VerifyData = VERIFY_DATA
-    checkpoint_path: str | None = CHECKPOINT_PATH
+    data_dir: str | None = context.DATA_DIR
+    eval_metrics: tuple[str, ...] = context.EVAL_METRICS
     data: str | None = hp_path(
         "Labelled file to evaluate, read as the declaration of the run says, in place of a split "
         "of generated data."
     )
-    eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
     eval_steps: int = hp(0, "Number of batches; 0: the whole split.", low=0)
     worker_gpu: int = hp(1, "Device: 1: a GPU if available; 0: the CPU.", low=0, high=1)
     output_json: str | None = hp_path("JSON file of the results; -: standard output.")
@@ -91,16 +71,6 @@ class EvaluateSettings(CodeSettings):
         " prediction and probabilities."
     )
     decode_hparams: str = hp("", "Decoding settings for --output, as in t2t-decoder.")
-
-    @property
-    def split(self) -> Split:
-        """The evaluated split."""
-        return Split.TEST if self.eval_use_test_set else Split.EVAL
-
-    @property
-    def runs(self) -> list[str]:
-        """The run directory, or those of an ensemble."""
-        return [str(Path(run).expanduser()) for run in str(self.output_dir).split(",")]
 
 
 def evaluate(
@@ -129,9 +99,7 @@ def evaluate(
         kind = kind_of(runs)
         check_read(kind, "evaluate", settings, runs)
         with _with_data(settings, kind) as settings:
-            if len(runs) > 1:
-                return _evaluate_ensemble(settings)
-            return _evaluate_run(settings, kind, stop)
+            return _evaluate(settings, kind, stop)
 
 
 @contextlib.contextmanager
@@ -226,7 +194,7 @@ def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
       T2TError: see `evaluate`.
     """
     stop = SignalStop()
-    with called(EvaluateSettings, "t2t-eval", values) as settings:
+    with context.called(EvaluateSettings, "t2t-eval", values) as settings:
         results = evaluate(settings, stop=stop)
     raise_if_stopped(stop.signal)
     metrics: dict[str, float | None] = results["metrics"] if results else {}
@@ -234,80 +202,93 @@ def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
     return {names[name]: math.nan if v is None else v for name, v in metrics.items()}
 
 
-def _evaluate_run(
-    settings: EvaluateSettings, kind: RunKind, stop: StopRequest
-) -> dict[str, Any] | None:
-    from t2t_torch.run.directory import RunDirectory
-
-    directory = RunDirectory(settings.runs[0])
-    record = directory.task()
-    check_is_of_run(settings, record, directory.path)
-    target = file_to_write(settings, "output_json", stdout=True)
-    decoding, files = _decoding(settings), _files(settings)
-    evaluated = _evaluated(settings, kind, directory, stop)
-    if not evaluated.leads or stop:
-        return None  # the rows may take long
-    checkpoint, task = evaluated.checkpoint, evaluated.task
-    model = record.model or evaluated.model
-    about = (task.name, model, checkpoint.step, settings.split, str(checkpoint.path))
-    results = _results(settings, *about, evaluated.metrics)
-    _report(results, target)
-    if files is not None:
-        run = (settings.output_dir, str(checkpoint.path))
-        dtype = task.hparams.activation_dtype
-        with phase("predicting each row"):
-            _write(settings, files, results, run, kind.problem_names(directory), decoding, dtype)
-    return results
-
-
 class EvaluationResult(NamedTuple):
     """Results of an evaluation.
 
     Attributes:
-      task: the evaluated task.
-      model: class name of the model.
-      checkpoint: evaluated checkpoint.
-      metrics: scalar metrics; empty after a signal.
-      leads: True if this process prints the results.
+      task: name of the evaluated task.
+      model: name of the model, or class name; of an ensemble, the number of runs.
+      step: step of the evaluated checkpoint.
+      checkpoint: its path; of an ensemble, the runs.
+      metrics: scalar metrics.
+      loaded: arguments of `decode.loading.load`: a run directory or several, and a checkpoint.
+      dtype: number type of the evaluation; None: that of training.
     """
 
-    task: Any
+    task: str
     model: str
-    checkpoint: Checkpoint
-    metrics: dict[str, float]
-    leads: bool
+    step: int | str
+    checkpoint: str
+    metrics: Mapping[str, float]
+    loaded: tuple[Any, str | None]
+    dtype: str | None = None
+
+
+def _evaluate(
+    settings: EvaluateSettings, kind: RunKind, stop: StopRequest
+) -> dict[str, Any] | None:
+    """Evaluates a run, or several as an ensemble; see `evaluate`."""
+    from t2t_torch.run.directory import RunDirectory
+
+    is_ensemble = len(settings.runs) > 1
+    names = ("model", "hparams_set") if is_ensemble else context.RUN_FLAGS
+    directories = [RunDirectory(settings.runs[0])]
+    if is_ensemble:
+        from t2t_torch.decode.evaluation import run_of
+
+        directories = [run_of(run) for run in settings.runs]
+    for directory in directories:
+        context.check_is_of_run(settings, directory.task(), directory.path, names)
+    if is_ensemble and settings.hparams:
+        raise UsageError(
+            f"--hparams={settings.hparams}: several runs are evaluated with their own. Leave it "
+            "out, or give one run."
+        )
+    target = context.file_to_write(settings, "output_json", stdout=True)
+    decoding = context.decoding_of_run(settings.runs[0], settings.decode_hparams)
+    files = _files(settings)
+    if is_ensemble:
+        evaluated: EvaluationResult | None = _evaluated_ensemble(settings, decoding)
+    else:
+        evaluated = _evaluated(settings, kind, stop)
+    if evaluated is None or stop:
+        return None  # the rows may take long
+    results = _results(settings, evaluated)
+    _report(results, target)
+    if files is not None:
+        problems = () if is_ensemble else kind.problem_names(directories[0])
+        with phase("predicting each row"):
+            _write(settings, files, results, evaluated, problems, decoding)
+    return results
 
 
 def _evaluated(
-    settings: EvaluateSettings, kind: RunKind, directory: RunDirectory, stop: StopRequest
-) -> EvaluationResult:
-    """Evaluates a checkpoint of a run, in all processes."""
+    settings: EvaluateSettings, kind: RunKind, stop: StopRequest
+) -> EvaluationResult | None:
+    """Evaluates a checkpoint of a run, in all processes; None in those that do not lead."""
     from t2t_torch.distributed.precision import warn_if_slow
     from t2t_torch.distributed.process_group import join_world
+    from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.random_state import restored_generators
 
+    directory = RunDirectory(settings.runs[0])
     config = RunConfig(eval_steps=settings.eval_steps, eval_split=settings.split)
     with join_world(use_gpu=settings.worker_gpu > 0) as world, restored_generators(), stop:
-        task = kind.task(settings, directory, world)
+        task: Any = kind.task(settings, directory, world)
         with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
             checkpoint = _restored(estimator, settings.checkpoint_path)
             if world.leads:
                 warn_if_slow(task.hparams, world.device)
             metrics = dict(estimator.evaluate())
-            model = type(estimator.model).__name__
             if estimator.signal:  # of any process
                 stop.request(estimator.signal)
-            return EvaluationResult(task, model, checkpoint, metrics, world.leads)
-
-
-def _decoding(settings: EvaluateSettings) -> DecodeHParams:
-    """Returns the decoding hparams of `--output`: those of the run, changed by the settings."""
-    from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.run.directory import RunDirectory
-
-    defaults = RunDirectory(settings.runs[0]).decode_hparams
-    return parse_decode_hparams(settings.decode_hparams, defaults=defaults)
+            if not world.leads:
+                return None
+            model = directory.task().model or type(estimator.model).__name__
+            path, dtype = str(checkpoint.path), task.hparams.activation_dtype
+            loaded = settings.output_dir, path
+            return EvaluationResult(task.name, model, checkpoint.step, path, metrics, loaded, dtype)
 
 
 def _files(settings: EvaluateSettings) -> EvaluationFiles | None:
@@ -317,7 +298,6 @@ def _files(settings: EvaluateSettings) -> EvaluationFiles | None:
       UsageError: a file cannot be written, or not all rows are evaluated.
     """
     from t2t_torch.decode.evaluation import EvaluationFiles
-    from t2t_torch.files import check_target
 
     if not settings.output:
         if settings.decode_hparams:
@@ -353,10 +333,9 @@ def _write(
     settings: EvaluateSettings,
     files: EvaluationFiles,
     results: dict[str, Any],
-    run: Sequence[Any],
+    evaluated: EvaluationResult,
     problems: Iterable[str],
     how: DecodeHParams,
-    dtype: str | None = None,
 ) -> None:
     """Writes the results and the rows.
 
@@ -364,10 +343,9 @@ def _write(
       settings: the settings.
       files: files to write.
       results: reported results.
-      run: arguments of `decode.loading.load`: a run directory or several, and a checkpoint.
+      evaluated: what was evaluated.
       problems: problems of a run of several.
       how: decoding hparams.
-      dtype: number type of the evaluation; None: that of training.
     """
     from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
     from t2t_torch.decode.loading import load
@@ -380,22 +358,20 @@ def _write(
     write_results(files.results, results)  # rows may take long
     results["confusion"], results["text_scores"], results["slices"] = {}, {}, {}
     for problem in problems or (None,):
-        part = problem or (None if isinstance(run[0], str) else settings.problem)
-        predictor = load(*run, problem=part, hparams=how, device=device)
-        rows = EvaluatedRows(predictor, data_dir, split, how, activation_dtype=dtype)
+        part = problem or (settings.problem if len(settings.runs) > 1 else None)
+        predictor = load(*evaluated.loaded, problem=part, hparams=how, device=device)
+        rows = EvaluatedRows(predictor, data_dir, split, how, activation_dtype=evaluated.dtype)
         path = files.rows_of(problem)
         count = write_rows(path, rows)
         output(f"{count:,} {'row' if count == 1 else 'rows'} written to {path}")
+        prefix = "" if problem is None else f"{problem}/"
         for target, counts in rows.confusion.items():
-            name = target if problem is None else f"{problem}/{target}"
-            results["confusion"][name] = confusion(counts)
+            results["confusion"][prefix + target] = confusion(counts)
         for target, slices in rows.slices.items():
-            name = target if problem is None else f"{problem}/{target}"
-            results["slices"][name] = slices.worst()
+            results["slices"][prefix + target] = slices.worst()
         for target, texts in rows.texts.items():
-            name = target if problem is None else f"{problem}/{target}"
             scores = score(*zip(*texts, strict=True)) if texts else {}
-            results["text_scores"][name] = {
+            results["text_scores"][prefix + target] = {
                 which: {"value": one.value, "signature": one.signature}
                 for which, one in scores.items()
             }
@@ -409,25 +385,15 @@ def _write(
     output(f"results written to {files.results}")
 
 
-def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
+def _evaluated_ensemble(settings: EvaluateSettings, decoding: DecodeHParams) -> EvaluationResult:
     """Evaluates several runs as an ensemble, in this process."""
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
     from t2t_torch.decode.loading import registered
 
     runs = settings.runs
-    for run in runs:
-        directory = run_of(run)
-        check_is_of_run(settings, directory.task(), directory.path, ("model", "hparams_set"))
-    if settings.hparams:
-        raise UsageError(
-            f"--hparams={settings.hparams}: several runs are evaluated with their own. Leave it "
-            "out, or give one run."
-        )
-    target = file_to_write(settings, "output_json", stdout=True)
-    decoding, files = _decoding(settings), _files(settings)
     first, data_dir, split = run_of(runs[0]), Path(str(settings.data_dir)), settings.split
     problem = registered(first, first.task())[0]
-    verify_data(settings.verify_data, data_dir, problem, split)
+    context.verify_data(settings.verify_data, data_dir, problem, split)
     metrics = evaluate_ensemble(
         runs,
         data_dir,
@@ -439,13 +405,9 @@ def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
         prepare=lambda task: _add_metrics(settings, task, decoding),
     )
     name = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
-    step = settings.checkpoint_path or "best or newest"
-    about = (name, f"{len(runs)} runs as one", step, split, ", ".join(runs))
-    results = _results(settings, *about, metrics)
-    _report(results, target)
-    if files is not None:
-        _write(settings, files, results, (runs, settings.checkpoint_path), (), decoding)
-    return results
+    checkpoint, model = settings.checkpoint_path, f"{len(runs)} runs as one"
+    step = checkpoint or "best or newest"
+    return EvaluationResult(name, model, step, ", ".join(runs), metrics, (runs, checkpoint))
 
 
 def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: World) -> LearningTask:
@@ -462,7 +424,7 @@ def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: Worl
             directory.check_hparams(hparams, trains=False)
             names = vocab_files_in(problem, data_dir, directory.path)
             directory.check_vocabularies(names, data_dir)
-            verify_data(settings.verify_data, data_dir, problem, settings.split)
+            context.verify_data(settings.verify_data, data_dir, problem, settings.split)
     task = task_of(
         problem,
         model,
@@ -471,7 +433,8 @@ def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: Worl
         vocab_dir=directory.path,
         pin_memory=world.device.type == "cuda",
     )
-    _add_metrics(settings, task, _decoding(settings))
+    decoding = context.decoding_of_run(directory.path, settings.decode_hparams)
+    _add_metrics(settings, task, decoding)
     return task
 
 
@@ -496,25 +459,17 @@ def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
     return chosen
 
 
-def _results(
-    settings: EvaluateSettings,
-    problem: str,
-    model: str,
-    step: int | str,
-    split: Split,
-    checkpoint: str,
-    metrics: Mapping[str, float],
-) -> dict[str, Any]:
+def _results(settings: EvaluateSettings, evaluated: EvaluationResult) -> dict[str, Any]:
     """Returns the results as JSON values; NaN becomes null, because JSON has no NaN."""
     from t2t_torch.decode.evaluation import label_tables
 
-    tables, plain = label_tables(metrics)
+    tables, plain = label_tables(evaluated.metrics)
     return {
-        "problem": problem,
-        "model": model,
-        "checkpoint": checkpoint,
-        "step": step,
-        "split": split.value,
+        "problem": evaluated.task,
+        "model": evaluated.model,
+        "checkpoint": evaluated.checkpoint,
+        "step": evaluated.step,
+        "split": settings.split.value,
         **({"data": settings.data} if settings.data else {}),
         "batches": settings.eval_steps or "all",
         "version": t2t_torch.__version__,

@@ -21,6 +21,7 @@ from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
+from t2t_torch.files import replace_if_other, write_text
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import Reporter, message, output, phase
@@ -218,7 +219,6 @@ def merge_labels(name: str, tmp_dir: Path, *, may_change: bool = True) -> dict[s
     """
     from t2t_torch.declaration.problem import DeclaredProblem, problem_of
     from t2t_torch.declaration.rows import RowFiles, UnfitError
-    from t2t_torch.files import replace_if_other
     from t2t_torch.readers.text_file import BadRecords
     from t2t_torch.text.near_duplicates import spellings
 
@@ -502,7 +502,13 @@ def declare(
     drafted = draft(path, choice or 1)
     if not choice and drafted.is_unsure:
         shown = [f"{meaning}:\n    {_on_a_line(content)}" for meaning, content in drafted.choices]
-        if (choice := _choice(path, shown, ask)) > 1:
+        if ask is None:
+            listed = "\n".join(f"  {number}. {one}" for number, one in enumerate(shown, 1))
+            raise UnsureError(
+                f"{path}: several problems are as likely:\n{listed}\n"
+                "Choose one with --declare_choice=NUMBER; --yes takes the first."
+            )
+        if (choice := ask(shown)) > 1:
             drafted = draft(path, choice)
     text = text_of(drafted.content)
     if target is not None:
@@ -546,21 +552,6 @@ def _on_a_line(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-def _choice(path: Path, shown: Sequence[str], ask: Callable[[Sequence[str]], int] | None) -> int:
-    """Returns the number of a declaration that the user chooses.
-
-    Raises:
-      UnsureError: there is no terminal.
-    """
-    if ask is not None:
-        return ask(shown)
-    listed = "\n".join(f"  {number}. {one}" for number, one in enumerate(shown, 1))
-    raise UnsureError(
-        f"{path}: several problems are as likely:\n{listed}\n"
-        "Choose one with --declare_choice=NUMBER; --yes takes the first."
-    )
-
-
 def _check_absent(target: Path) -> None:
     if target.suffix != ".json":
         raise UsageError(
@@ -577,17 +568,11 @@ def _check_absent(target: Path) -> None:
 
 def _write_new(target: Path, text: str) -> None:
     """Writes a file that must not exist yet; creates its parent folders."""
+    _check_absent(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("x", encoding="utf-8") as file:
-            try:
-                file.write(f"{text}\n")
-                file.flush()
-            except OSError:
-                target.unlink()
-                raise
+        write_text(target, f"{text}\n")
     except FileExistsError:
-        _check_absent(target)
         raise UsageError(f"--declare_to={target}: {target.parent} is not a folder.") from None
     except OSError as error:
         raise UsageError(f"--declare_to={target} cannot be written: {error.strerror}.") from None

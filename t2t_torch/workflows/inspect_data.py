@@ -12,6 +12,7 @@ from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.workflows.context import DATA_DIR, HPARAMS, PROBLEM, file_to_write
 
 if TYPE_CHECKING:
+    from t2t_torch.pipeline.plan import EpochPlan
     from t2t_torch.problem import Problem
     from t2t_torch.reports.column_statistics import BucketTable
 
@@ -46,7 +47,6 @@ def inspect_data(settings: DataSettings) -> None:
         raise errors.UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
     from t2t_torch.reports.data_report import findings, plain_text, sections_of
     from t2t_torch.reports.page import page
-    from t2t_torch.reports.plots import INSTALL, can_draw, draw
     from t2t_torch.reports.statistics import statistics_of
 
     problem = registry.problem(str(settings.problem))
@@ -71,20 +71,14 @@ def inspect_data(settings: DataSettings) -> None:
         text = json.dumps({**statistics.plain(), "findings": remarks}, ensure_ascii=False)
         _write(json_file, text + "\n")
     if report is not None:
-        plots = draw(statistics) if can_draw() else None
-        _write(report, page(statistics, sections, remarks, plots))
-        if plots is None:
-            reporter.message(INSTALL)
+        _write(report, page(statistics, sections, remarks))
 
 
 def _write(file: Path, text: str) -> None:
     from t2t_torch.files import open_target
 
-    try:
-        with open_target(file) as stream:
-            stream.write(text.encode("utf-8", "backslashreplace").decode())
-    except OSError as error:
-        raise errors.UsageError(f"cannot write {file}: {error.strerror or error}.") from None
+    with open_target(file) as stream:
+        stream.write(text.encode("utf-8", "backslashreplace").decode())
     reporter.output(f"\nWritten: {file}")
 
 
@@ -92,7 +86,6 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
     """Returns the batches of a training epoch."""
     from t2t_torch.pipeline.plan import Batching, EpochPlan
     from t2t_torch.pipeline.reader import LengthLimits
-    from t2t_torch.reports.column_statistics import bucket_table
     from t2t_torch.reports.statistics import shards_of
 
     name, changes = str(settings.hparams_set), settings.hparams
@@ -111,10 +104,38 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
     limits = LengthLimits.of(features, hparams)
     lengths = limits.lengths(train, features.all, features.columns)
     plan = EpochPlan(lengths, scheme, source=train.fingerprint)
-    return bucket_table(
-        f"{name} and {changes}" if changes else name,
-        lengths,
-        plan.in_order(),
-        scheme.boundaries,
-        scheme.batch_sizes,
+    return bucket_table(f"{name} and {changes}" if changes else name, plan)
+
+
+def bucket_table(hparams: str, plan: EpochPlan) -> BucketTable:
+    """Returns the batches of an epoch by bucket.
+
+    Args:
+      hparams: description of the hparams.
+      plan: plan of whole rows.
+    """
+    from t2t_torch.reports.column_statistics import Bucket, BucketTable
+
+    boundaries = plan.scheme.boundaries
+    buckets = [
+        Bucket(
+            low=max((bound for bound in boundaries if bound < one.boundary), default=0),
+            high=one.boundary - 1 if one.boundary in boundaries else None,
+            batch_size=one.batch_size,
+            rows=one.rows,
+            batches=one.batches,
+            tokens=one.tokens,
+            positions=one.positions,
+        )
+        for one in plan.buckets
+    ]
+    report = plan.report
+    return BucketTable(
+        hparams=hparams,
+        buckets=tuple(buckets),
+        rows=report.kept,
+        left_out=report.too_long + report.too_short,
+        batches=report.batches,
+        tokens=report.tokens,
+        padding=report.padding_fraction,
     )

@@ -144,7 +144,11 @@ def _inputs(
     from t2t_torch.decode.predictor import Predictor
 
     if settings.inputs:
-        inputs = _read(Path(settings.inputs))
+        inputs: list[Any] = list(read_lines(Path(settings.inputs)))
+        if settings.inputs.endswith(".jsonl"):
+            from t2t_torch.decode.outputs import read_json
+
+            inputs = [read_json(one, f"{settings.inputs}:{n}") for n, one in enumerate(inputs, 1)]
     elif predictor is not None and settings.data_dir:
         inputs = rows_of(predictor, Path(settings.data_dir), settings.rows)
     else:
@@ -166,45 +170,20 @@ def _check_answers(
     Raises:
       DataError: an input is rejected; says which one.
     """
-    from t2t_torch.runtime.prediction import InputError
-
     try:
         answerer(inputs)
-    except InputError as error:
-        number, why = error.number, error.why
-    except DecodeError:  # of what is no input at all
-        number, why = _first_refused(answerer, inputs)
-    else:
-        return
-    # Each line of a file is an input.
-    where = f"{file}:{number + 1}" if file else "the data"
-    raise DataError(
-        f"{where}: the {name} does not answer {inputs[number]!r}: {why} Leave it out: what is "
-        "refused takes no time."
-    )
-
-
-def _first_refused(answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> tuple[int, str]:
-    """Returns the number of the first rejected input, and the reason."""
-    for number, one in enumerate(inputs):
-        try:
-            answerer([one])
-        except DecodeError as error:
-            return number, str(error).removeprefix("input 0 ")
-    raise AssertionError("an input was refused among others and is not by itself")
-
-
-def _read(path: Path) -> list[Any]:
-    lines = list(read_lines(path))
-    if path.suffix != ".jsonl":
-        return lines
-    values = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            values.append(json.loads(line))
-        except ValueError as error:
-            raise DataError(f"{path}:{number} is no JSON: {error}.") from None
-    return values
+    except (DataError, DecodeError):
+        for number, one in enumerate(inputs, start=1):
+            try:
+                answerer([one])
+            except (DataError, DecodeError) as error:
+                why = getattr(error, "why", str(error).removeprefix("input 0 "))
+                where = f"{file}:{number}" if file else "the data"  # each line is an input
+                raise DataError(
+                    f"{where}: the {name} does not answer {one!r}: {why} Leave it out: what is "
+                    "refused takes no time."
+                ) from None
+        raise
 
 
 def rows_of(predictor: LabelPredictor | Predictor, data_dir: Path, most: int) -> list[Any]:
@@ -316,14 +295,13 @@ class Latency(NamedTuple):
         """
         import numpy as np
 
-        took = np.asarray(nanoseconds, dtype=np.float64) / 1e6
-        p50, p90, p99 = (float(one) for one in np.percentile(took, (50, 90, 99)))
+        took, computed = (np.asarray(one, dtype=np.float64) / 1e6 for one in (nanoseconds, busy))
+        p50, p90, p99, *busiest = (
+            float(one) for times in (took, computed) for one in np.percentile(times, (50, 90, 99))
+        )
         total = float(took.sum())
         mean, longest = total / len(took), float(took.max())
-        computed = np.percentile(np.asarray(busy, dtype=np.float64) / 1e6, (50, 90, 99))
-        return cls(
-            p50, p90, p99, mean, longest, inputs / total * 1e3, len(took), *map(float, computed)
-        )
+        return cls(p50, p90, p99, mean, longest, inputs / total * 1e3, len(took), *busiest)
 
 
 def measure(

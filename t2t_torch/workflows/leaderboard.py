@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.files import read_json, write_text
 from t2t_torch.mode import Split
 from t2t_torch.reporter import phase
 
+if TYPE_CHECKING:
+    from t2t_torch.train.problem_task import LearningTask
+
 NAME = "leaderboard.json"
 _MEMBERS = 4  # of an ensemble, at most
 _TIMED = 40  # inputs, for the latency
+_QUARTERS = 4  # of the weight of an ensemble
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +80,15 @@ def standing_of(run: Path, metric: str, rows: int = 0) -> Standing:
 
     reports = MetricsFile(run).read() if run.exists() else []
     evaluations = [one for one in reports if one["split"] == Split.EVAL.value]
+    has_ended = RunDirectory(run).ended_at() is not None
     if not evaluations:
-        return Standing(run.name)
+        return Standing(run.name, has_ended=has_ended)
     names = [name for name in evaluations[0] if name not in ("step", "split", "time")]
     name = full_name(metric, names)
     values = {one["step"]: one[name] for one in evaluations if one[name] is not None}
     sign = 1 if lower_is_better(name) else -1
     step = min(values, key=lambda at: (sign * values[at], at), default=0)
     trained = [one.get("seconds", 0.0) for one in reports if one["split"] == "train"]
-    has_ended = RunDirectory(run).ended_at() is not None
     seconds = max(trained, default=0.0)
     return Standing(run.name, name, values.get(step), rows, 0, step, seconds, has_ended=has_ended)
 
@@ -111,12 +118,15 @@ class Leaderboard:
       members: names of the runs of the best model: one, or those of an ensemble; none if the race
         was stopped.
       value: its value of the metric on dev.
+      trained_again: names of the runs of the same models that were trained on dev, too, which are
+        the result; none if there are none.
     """
 
     folder: Path
     standings: tuple[Standing, ...]
     members: tuple[str, ...] = ()
     value: float | None = None
+    trained_again: tuple[str, ...] = ()
 
     def write(self) -> None:
         """Writes it into its folder, which may be moved."""
@@ -129,9 +139,10 @@ class Leaderboard:
         if not (folder / NAME).exists():
             return None
         content = read_json(folder / NAME) | {"folder": folder}
-        standings = tuple(Standing(**one) for one in content.pop("standings"))
-        members = tuple(content.pop("members"))
-        return cls(standings=standings, members=members, **content)
+        standings = tuple(Standing(**one) for one in content["standings"])
+        for key in ("members", "trained_again"):
+            content[key] = tuple(content.get(key, ()))
+        return cls(**{**content, "standings": standings})
 
     @property
     def best(self) -> list[str]:
@@ -139,26 +150,37 @@ class Leaderboard:
         evaluated = [one.name for one in self.standings if one.value is not None]
         return [str(self.folder / name) for name in self.members or evaluated[:1]]
 
+    @property
+    def result(self) -> list[str]:
+        """The runs of the best model as it is used."""
+        return [str(self.folder / name) for name in self.trained_again] or self.best
+
+    @property
+    def run(self) -> Path:
+        """The best single run, as it is used."""
+        again = dict(zip(self.members, self.trained_again, strict=False))
+        name = self.standings[0].name
+        return self.folder / again.get(name, name)
+
     def table(self) -> list[list[str]]:
         """Returns the rows of the table, the header first."""
         short = next((one.metric.rpartition("/")[2] for one in self.standings if one.metric), "")
         head = ["run", f"dev {short}", "95 %", "seconds", "MB", "ms", ""]
         rows = [self._row(one) for one in self.standings]
         if len(self.members) > 1:
-            value, names = self.value or 0.0, " + ".join(self.members)
-            best = self.standings[0]
-            spread = _interval(value, best.rows) if best.is_share else ""
-            rows.insert(0, [names, f"{value:.4g}", spread, "", "", "", "ensemble"])
+            value, counts = self.value or 0.0, Counter(self.members)
+            parts = [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
+            spread = _interval(self.standings[0], value)
+            rows.insert(0, [" + ".join(parts), f"{value:.4g}", spread, "", "", "", "ensemble"])
         return [head, *rows]
 
     def _row(self, one: Standing) -> list[str]:
         if one.value is None:
             return [one.name, "", "", f"{one.seconds:.0f}", "", "", one.why[:60] or "not evaluated"]
-        spread = _interval(one.value, one.rows) if one.is_share else ""
         sizes = [f"{one.seconds:.0f}", f"{one.megabytes:.1f}", f"{one.milliseconds:.2f}"]
         note = f"mean of {one.folds} folds" if one.folds else ""
         note = note if one.has_ended else "stopped before its end"
-        return [one.name, f"{one.value:.4g}", spread, *sizes, note]
+        return [one.name, f"{one.value:.4g}", _interval(one, one.value), *sizes, note]
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the table."""
@@ -167,18 +189,12 @@ class Leaderboard:
         return aligned(self.table(), (0, 6))
 
 
-def _interval(value: float, rows: int) -> str:
-    low, high = interval(value, rows)
-    return f"{low:.3f}-{high:.3f}"
+def _interval(one: Standing, value: float) -> str:
+    """Returns the 95 % interval of a value on the rows of a run; empty if it is no share."""
+    from t2t_torch.reports.slices import wilson_interval
 
-
-def interval(value: float, rows: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a share of right rows (Wilson 1927)."""
-    z, n = 1.96, max(1, rows)
-    value = min(1.0, max(0.0, value))
-    spread = z * math.sqrt(value * (1 - value) / n + (z / (2 * n)) ** 2)
-    centre, scale = value + z * z / (2 * n), 1 + z * z / n
-    return (centre - spread) / scale, (centre + spread) / scale
+    low, high = wilson_interval(value, one.rows)
+    return f"{low:.3f}-{high:.3f}" if one.is_share else ""
 
 
 def noise_of_gain(value: float, rows: int) -> float:
@@ -220,36 +236,68 @@ def _with_ensemble(board: Leaderboard, data_dir: Path) -> Leaderboard:
     """Returns a leaderboard with the best ensemble; with the best run alone if no ensemble is
     better than it by more than noise.
 
-    Members are added one by one, the best first, as long as the metric improves, or the loss at an
-    equal metric: Caruana et al. 2004, "Ensemble Selection from Libraries of Models", without
-    repetition.
+    Of the ensembles of the best runs, in which each has some quarters of the weight, the one with
+    the least loss on dev is compared with the best run: its loss must be less by more than the
+    standard error of the difference, and its metric no worse, or its metric better by more than
+    that.
     """
+    from t2t_torch.decode.evaluation import losses_of_mixtures
     from t2t_torch.metrics.metric import lower_is_better
 
-    best, *others = board.standings
+    best = board.standings[0]
     alone = dataclasses.replace(board, members=(best.name,), value=best.value)
-    folds = [one for one in board.standings if one.folds]
-    if best.value is None or folds or lower_is_better(best.metric):
-        return alone  # a small dev split ranks no ensembles
-    chosen, value = [best], (best.value, -math.inf)
-    for other in [one for one in others if one.has_ended and one.value is not None][: _MEMBERS - 1]:
-        joined = _joined(board.folder, [*chosen, other], data_dir)
-        if joined > value:
-            chosen, value = [*chosen, other], joined
-    if value[0] - best.value <= noise_of_gain(best.value, best.rows):
+    names = [one.name for one in board.standings if one.has_ended and one.value is not None]
+    names = _of_a_kind(board.folder, names[:_MEMBERS])
+    if len(names) < 2 or best.value is None:
         return alone
-    return dataclasses.replace(board, members=tuple(one.name for one in chosen), value=value[0])
+    runs = [board.folder / name for name in names]
+    mixtures = list(itertools.combinations_with_replacement(range(len(runs)), _QUARTERS))
+    losses = losses_of_mixtures(runs, mixtures, data_dir, Split.EVAL)
+    found = int(losses.sum(1).argmin())
+    changes = losses[found] - losses[0]  # the first is the best run alone
+    error = changes.std(ddof=1) * math.sqrt(len(changes)) if len(changes) > 1 else math.inf
+    members = _reduced([names[i] for i in mixtures[found]])
+    values = [
+        _value_on_dev([board.folder / name for name in each], best.metric, data_dir)
+        for each in ([best.name], members)
+    ]
+    gain = (values[1] - values[0]) * (-1 if lower_is_better(best.metric) else 1)
+    noise = noise_of_gain(best.value, best.rows) if best.is_share else math.inf
+    is_better = gain > noise or (gain >= 0 and changes.sum() < -error)
+    return dataclasses.replace(board, members=members, value=values[1]) if is_better else alone
 
 
-def _joined(folder: Path, members: Sequence[Standing], data_dir: Path) -> tuple[float, float]:
-    """Returns the metric of an ensemble on dev, and the negative loss; NaN if its models cannot be
-    joined.
-    """
+def _value_on_dev(runs: Sequence[Path], metric: str, data_dir: Path) -> float:
+    """Returns a metric of an ensemble, also one that is not of the problem's own."""
     from t2t_torch.decode.evaluation import evaluate_ensemble
+    from t2t_torch.metrics.metric import is_metric_of
+    from t2t_torch.train.experiment import add_metrics
 
-    runs = [folder / one.name for one in members]
-    try:
-        found = evaluate_ensemble(runs, data_dir, Split.EVAL)
-        return found[members[0].metric], -found["loss"]
-    except (HParamsError, KeyError):  # labels that are found in different ways, as by a CRF
-        return math.nan, math.nan
+    name = metric.rpartition("/")[2]
+
+    def prepare(task: LearningTask) -> None:
+        if name != "loss":
+            add_metrics(task, (), lambda feature: [name] if is_metric_of(name, feature) else [])
+
+    return evaluate_ensemble(runs, data_dir, Split.EVAL, prepare=prepare)[metric]
+
+
+def _reduced(members: Sequence[str]) -> tuple[str, ...]:
+    """Returns members that have the same shares of the weight, as few as possible."""
+    counts = Counter(members)
+    factor = math.gcd(*counts.values())
+    return tuple(name for name, count in counts.items() for _ in range(count // factor))
+
+
+def _of_a_kind(folder: Path, names: Sequence[str]) -> list[str]:
+    """Returns the runs that form an ensemble with the first."""
+    from t2t_torch.decode.loading import load
+
+    chosen = list(names[:1])
+    for name in names[1:]:
+        try:
+            load([folder / one for one in (names[0], name)], device="cpu")
+        except HParamsError:  # labels that are found in different ways, as by a CRF
+            continue
+        chosen.append(name)
+    return chosen

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t2t_torch.decode.predicted_file import CONLL, TABLES, WHOLE_TABLES, PredictedFile, PredictedRow
 from t2t_torch.errors import UsageError
 from t2t_torch.files import check_target, without_packing
 from t2t_torch.reporter import message, output
@@ -16,7 +17,6 @@ from t2t_torch.settings import hp, hp_path
 from t2t_torch.trust import CodeSettings
 from t2t_torch.workflows.context import CHECKPOINT_PATH
 from t2t_torch.workflows.decode import DECODED_PROBLEM
-from t2t_torch.workflows.predicted_file import CONLL, TABLES, PredictedFile, PredictedRow
 
 if TYPE_CHECKING:
     from t2t_torch.features import OutputSpec
@@ -69,13 +69,11 @@ def source_and_target(settings: PredictSettings) -> tuple[Path, Path]:
     own = {".ndjson": ".jsonl", ".json": ".jsonl"}.get(own, own)
     known = TABLES if settings.unlabelled else (*TABLES, *CONLL)
     ending = own if own in known else ".csv"
+    known = (*known, *WHOLE_TABLES)
     what = "to_label" if settings.unlabelled else "predicted"
     target = Path(settings.output or source.with_name(f"{Path(name).stem}_{what}{ending}"))
     if target.suffix.lower() not in known:
-        raise UsageError(
-            f"--output={target}: expected a name that ends in {', '.join(known)}. t2t-decoder "
-            "--decode_to_file writes .xlsx and .parquet."
-        )
+        raise UsageError(f"--output={target}: expected a name that ends in {', '.join(known)}.")
     if target.exists() and not settings.overwrite:
         raise UsageError(f"{target} exists: replace it with --overwrite, or name another --output.")
     check_target(target, source, flag="--output")

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch import registry
 from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.export.settings import ExportSettings
-from t2t_torch.files import read_json, read_lines, read_text
+from t2t_torch.files import read_json, read_lines, read_text, write_text
 from t2t_torch.reporter import Reporter, message, output
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
 from t2t_torch.workflows.evaluate import EvaluateSettings, evaluate
-from t2t_torch.workflows.export import export
 from t2t_torch.workflows.generate import DeclareSettings, GenerateSettings, declare, generate
 from t2t_torch.workflows.latency import LatencySettings, measure_latency
 from t2t_torch.workflows.leaderboard import Leaderboard
+from t2t_torch.workflows.run import export
 from t2t_torch.workflows.train import train
 from t2t_torch.workflows.train_settings import TrainSettings
 
@@ -67,8 +67,6 @@ class QuickSettings(Settings):
     )
 
 
-_PROBE_STEPS = 20
-_PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
 _SCORES = {"bleu": "BLEU", "chrf": "chrF"}  # of decoded texts
 _EXAMINED = 5000  # training rows among which wrong labels are looked for, in half a minute
 _ROWS = 8  # of each kind of sample on the report
@@ -98,8 +96,10 @@ def quick(
       T2TError: a setting does not fit, or a step has failed.
     """
     with running(settings, reporter):
+        from t2t_torch.declaration.files import single_archive
+
         require(settings, "file")
-        file = Path(str(settings.file))
+        file = single_archive(Path(str(settings.file)))
         if not file.exists():
             raise UsageError(f"there is no file or folder {file}.")
         name = file.name.partition(".")[0] or "quick"
@@ -195,14 +195,22 @@ class _Quick:
         except _StepStoppedError as error:
             stopped, metrics = error, {}
         runs, artifact = self._runs(), self.folder / "artifact"
-        self.evaluated = Path(runs[0]) if runs else self.train
         if not runs and stopped is not None:
             raise stopped
+        has_test = "test" in Manifest.load(self.data, registry.problem(name).dataset_name).splits
+        board = self.leaderboard()
+        knows_dev = board is not None and board.trained_again and not self.settings.latency_ms
+        measured = board.best if board is not None and knows_dev else runs
+        self.evaluated = Path(measured[0]) if measured else self.train
         joined, stop = ",".join(runs), StopRequest()
         evaluated: dict[str, Any] = {"output": str(self.folder / "evaluation"), **metrics}
-        if "test" in Manifest.load(self.data, registry.problem(name).dataset_name).splits:
+        if has_test:
             evaluated["eval_use_test_set"] = True
-        evaluation = EvaluateSettings(output_dir=joined, data_dir=str(self.data), **evaluated)
+        evaluation = EvaluateSettings(
+            output_dir=joined if has_test else ",".join(measured),
+            data_dir=str(self.data),
+            **evaluated,
+        )
         self._call("t2t-eval", evaluation, lambda: evaluate(evaluation, stop=stop), stop)
         exported = ExportSettings(output_dir=joined, export_dir=str(artifact), overwrite=True)
         self._call("t2t-exporter", exported, lambda: export(exported), stop)
@@ -238,8 +246,8 @@ class _Quick:
             if run is None:
                 raise _StepStoppedError(self._stop.signal)
             return [run]
-        if board is not None and (len(board.best) != 1 or not self.train.exists()):
-            return board.best
+        if board is not None and (len(board.result) != 1 or not self.train.exists()):
+            return board.result
         return [str(self.train)] if (self.train / "latest.json").exists() else []
 
     def leaderboard(self) -> Leaderboard | None:
@@ -296,7 +304,11 @@ class _Quick:
         """Returns the declaration; writes it if the file is data."""
         if self.file.suffix == ".json" and registry.json_declaration(self.file):
             return self.file
-        target = self.folder / "problem" / f"{_plain(self.file.name.partition('.')[0])}.json"
+        # The name of the problem: lower case, digits and underscores.
+        letters = self.file.name.partition(".")[0].lower()
+        name = "".join(one if one.isalnum() else "_" for one in letters).strip("_")
+        name = name if name and not name[0].isdigit() else f"data_{name}"
+        target = self.folder / "problem" / f"{name}.json"
         if target.exists():
             output(f"{target} is there already, and is used. Delete it to declare the data again.")
         else:
@@ -346,18 +358,14 @@ class _Quick:
         return {"eval_metrics": metrics} if metrics else {}
 
 
-def _plain(name: str) -> str:
-    """Returns a file name as a problem's name: lower case, digits and underscores."""
-    plain = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_")
-    return plain if plain and not plain[0].isdigit() else f"data_{plain}"
-
-
 def _warnings(problem: Problem, quick: _Quick) -> list[str]:
     """Returns a warning for each baseline that the evaluated checkpoint does not exceed on dev."""
     from t2t_torch.reports.baseline import warnings_of
     from t2t_torch.run.metrics_file import MetricsFile
 
-    step = read_json(quick.folder / "evaluation" / "results.json")["step"]
+    board, name = quick.leaderboard(), quick.evaluated.resolve().name
+    steps = {} if board is None else {one.name: one.step for one in board.standings}
+    step = steps.get(name) or read_json(quick.folder / "evaluation" / "results.json")["step"]
     reports = MetricsFile(quick.evaluated).read()
     metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
     return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
@@ -365,7 +373,6 @@ def _warnings(problem: Problem, quick: _Quick) -> list[str]:
 
 def _write_report(target: Path, quick: _Quick, name: str) -> None:
     """Writes the page: commands, results, curves, confusion, samples, data, latency."""
-    from t2t_torch.files import write_text
     from t2t_torch.reports.baseline import read_baselines
     from t2t_torch.reports.data_report import findings, sections_of
     from t2t_torch.reports.label_errors import write_label_errors
@@ -391,6 +398,9 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         [f"dev {one.target} {one.metric}, {one.method}", number(one.value)] for one in baselines
     ]
     meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
+    board = quick.leaderboard()
+    if board is not None and board.trained_again and split == "dev":
+        meaning += " The exported model was trained again, with these rows."
     sections = [
         Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
         *_race(quick.leaderboard()),
@@ -469,17 +479,20 @@ def _samples(evaluation: Path) -> Iterator[Section]:
         right = [row for row in rows[1:] if row not in wrong]
         head, words = [rows[0][i] for i in places], frozenset(range(len(places)))
         tables = [
-            Table(head, [[row[i][:300] for i in places] for row in _spread(some)], words, title)
+            Table(
+                head,
+                [
+                    [row[i][:300] for i in places]
+                    for row in some[:: max(1, len(some) // _ROWS)][:_ROWS]
+                ],
+                words,
+                title,
+            )
             for title, some in (("Wrong", wrong), ("Right" if flags else "", right))
             if some
         ]
         meaning = f"Every row is in evaluation/{file.name}."
         yield Section(file.stem, "Samples", meaning, tables)
-
-
-def _spread(rows: list[list[str]]) -> list[list[str]]:
-    """Returns some rows from all parts of a list."""
-    return rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
 
 
 def _latency(folder: Path) -> Iterator[Section]:

@@ -1,8 +1,9 @@
 """Race of several models on a problem: successive halving by the dev metric within a time.
 
-Each candidate is a run of `t2t-trainer` in a folder of its own.  Steps and pauses are planned once,
-from the time of a step of each candidate, and recorded; everything else follows from the runs.  A
-race that was killed continues from its runs, to the same end.
+Each candidate is a run of `t2t-trainer` in a folder of its own.  Pauses are planned once, from the
+time of a step of each candidate, and recorded; those that remain have the rest of the time, in
+which their schedules end (`train/pace.py`).  A race that was killed continues from its runs, to the
+same end.
 
 Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification and Hyperparameter
 Optimization", arXiv:1502.07943 (successive halving).
@@ -22,13 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import registry
+from t2t_torch.declaration.problem import DeclaredProblem
 from t2t_torch.errors import HParamsError, T2TError, UsageError
 from t2t_torch.files import read_json, write_text
+from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.mode import Split
 from t2t_torch.reporter import SILENT, message, output, phase
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import AUTO, recommend_several
-from t2t_torch.train.run_config import IN_TURNS
+from t2t_torch.train.run_config import DEFAULT_SEED, IN_TURNS
 from t2t_torch.workflows.leaderboard import (
     Leaderboard,
     Standing,
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 PLAN = "race.json"
 MINUTES = 10.0
 """Minutes of a race without `--train_seconds`."""
-_SHARES = (0.25, 0.5, 1.0)  # of the steps of a candidate, at which half of the others remain
+_SHARES = (0.25, 0.5, 1.0)  # of the steps of a candidate, at which the worse half ends
 _SHARE_OF_TIME = 0.85  # that is planned; the rest is for evaluations and start-up
 _CHEAP = 0.1  # share of the time: candidates that need less in all are trained to their end
 _START_SECONDS = 6.0  # of a training process
@@ -73,7 +76,8 @@ class Candidate:
       settings: settings of its training; see `TrainSettings`.
       metric: short name of the metric.
       train_steps: steps of the whole training.
-      seconds: estimated seconds of it, on one thread; 0: unknown, and little.
+      seconds: estimated seconds of the planned steps, on one thread; 0: unknown, and little.
+      planned_steps: steps that fit into the time, as it was estimated; 0: all.
     """
 
     name: str
@@ -81,20 +85,39 @@ class Candidate:
     metric: str
     train_steps: int
     seconds: float
+    planned_steps: int = 0
 
     def pause(self, share: float) -> int:
-        """Returns the step of a share of the training; 0: its end."""
-        return 0 if share == 1 else max(1, round(share * self.train_steps))
+        """Returns the step of a share of the planned steps; 0: the end of the training."""
+        steps = self.planned_steps or self.train_steps
+        return 0 if share == 1 else max(1, round(share * steps))
+
+    @property
+    def is_of_every_row(self) -> bool:
+        """True if it is trained on the dev split, too, for steps that are known."""
+        return str(self.settings.get("hparams")).endswith(f"fold={EVERY_ROW}")
+
+    def of_rows(self, name: str, fold: str) -> Candidate:
+        """Returns the candidate that is trained on other rows; see the hyperparameter `fold`."""
+        hparams = ",".join(filter(None, (self.settings.get("hparams", ""), f"fold={fold}")))
+        settings = {**self.settings, "hparams": hparams}
+        return dataclasses.replace(self, name=f"{self.name}.{name}", settings=settings)
 
     def folds(self) -> list[Candidate]:
         """Returns the candidates of the folds of a cross-validation."""
-        named = [(f"{self.name}.fold{n}", f"fold={n}/{_FOLDS}") for n in range(1, _FOLDS + 1)]
-        given = self.settings.get("hparams", "")
-        changes = [(name, f"{given},{fold}" if given else fold) for name, fold in named]
-        return [
-            dataclasses.replace(self, name=name, settings={**self.settings, "hparams": hparams})
-            for name, hparams in changes
-        ]
+        return [self.of_rows(f"fold{n}", f"{n}/{_FOLDS}") for n in range(1, _FOLDS + 1)]
+
+    def of_every_row(self, steps: int, seconds: float) -> Candidate:
+        """Returns the candidate that is trained on the dev split, too, for some steps, and not
+        evaluated.
+        """
+        made = self.of_rows("all", EVERY_ROW)
+        left_out = ("eval_patience", "eval_early_stopping_metric", "keep_checkpoint_best")
+        settings = {name: v for name, v in made.settings.items() if name not in left_out}
+        settings |= {"schedule": "train", "local_eval_frequency": 0}
+        return dataclasses.replace(
+            made, settings=settings, train_steps=steps, seconds=seconds, planned_steps=0
+        )
 
 
 class Race:
@@ -125,6 +148,7 @@ class Race:
         self._failed: dict[str, str] = {}
         self._restarts: Counter[str] = Counter()
         self._spoken = 0.0
+        self._parallel = 1.0  # candidates that share a processor until the end
 
     def run(self) -> list[Standing]:
         """Trains the candidates; returns the leaderboard, the best first.
@@ -136,11 +160,12 @@ class Race:
         slow = [one for one in candidates if self._is_slow(one)]
         self._train([(one, 1.0) for one in candidates if one not in slow])
         for share in _SHARES:
+            self._parallel = max(1, len(slow) / slots())
             self._train([(one, share) for one in slow])
             if self._stop:
                 break
             names = [one.name for one in self.standings(slow) if one.value is not None]
-            kept = names[: max(1, math.ceil(len(names) / 2))]
+            kept = names[: _kept(len(names), slots())]
             slow = [one for one in slow if one.name in kept]
         if not self._stop:
             self._validate(candidates)
@@ -163,6 +188,33 @@ class Race:
         for one in candidates:
             if one.name in content["folds"]:
                 self._train([(fold, 1.0) for fold in one.folds()])
+
+    def trained_again(self, board: Leaderboard) -> Leaderboard:
+        """Returns a leaderboard whose best model was trained again with the rows that were held out
+        for dev, for as many steps as were best, if there is time.
+        """
+        problem, plan = registry.problem(self._problem), read_json(self.folder / PLAN)
+        files = problem.declaration.files if isinstance(problem, DeclaredProblem) else None
+        held_out = files and Split.EVAL in files.splits and files.of(Split.EVAL).is_held_out
+        if not (held_out and board.members):
+            return board
+        steps = {one.name: one.step for one in board.standings}
+        seconds = {one.name: one.seconds / (1 + one.folds) for one in board.standings}
+        if "trained_again" not in plan:
+            needed = _spent([seconds[name] for name in set(board.members)]) + _START_SECONDS
+            left = 60 * self._minutes - _spent([one.seconds for one in board.standings])
+            plan["trained_again"] = needed < left
+            write_text(self.folder / PLAN, json.dumps(plan, indent=2) + "\n")
+        again = {
+            one.name: one.of_every_row(steps[one.name], seconds[one.name])
+            for one in _planned(self.folder)
+            if plan["trained_again"] and one.name in board.members
+        }
+        self._train([(one, 1.0) for one in again.values()])
+        if not again or any(one.name in self._failed for one in again.values()) or self._stop:
+            return board
+        trained = tuple(again[name].name for name in board.members)
+        return dataclasses.replace(board, trained_again=trained)
 
     def _with_folds(self, candidates: Sequence[Candidate]) -> list[str]:
         """Returns the names of candidates that are equal to the best within the noise of dev."""
@@ -222,10 +274,12 @@ class Race:
             if given != self._minutes:  # which candidates are slow was decided by it
                 message(f"race: its steps are planned for {self._minutes:g} minutes, which stay")
             return _planned(self.folder)
-        made = []
-        for one in filter(self._fits, recommend_several(self._problem, self._data_dir)):
-            with phase(f"measuring a training step of {one.hparams_set}"):
-                made.append(self._candidate(one))
+        made, seconds = [], dict[str, float]()
+        chosen = filter(self._fits, recommend_several(self._problem, self._data_dir))
+        for one in [one for one in chosen if slots() > 1 or not one.further_seed]:
+            if one.hparams_set not in seconds:
+                seconds[one.hparams_set] = self._seconds_of_a_step(one)
+            made.append(self._candidate(one, one.train_steps * seconds[one.hparams_set]))
         capped = _capped(made, _SHARE_OF_TIME * 60 * self._minutes, slots())
         content = {"minutes": self._minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -243,11 +297,18 @@ class Race:
             return False
         return True
 
-    def _candidate(self, chosen: Recommendation) -> Candidate:
-        """Returns a candidate with the measured time of its whole training."""
+    def _seconds_of_a_step(self, chosen: Recommendation) -> float:
+        """Returns the measured time of a training step; 0 of a training that needs little."""
+        if chosen.train_steps <= _PROBE_STEPS:
+            return 0.0
+        with phase(f"measuring a training step of {chosen.hparams_set}"):
+            settings = self._settings_of(chosen) | _places(self._data_dir)
+            return _seconds_of_a_step(settings)
+
+    def _settings_of(self, chosen: Recommendation) -> dict[str, Any]:
         recommended = {k: v for k, v in chosen.settings.items() if k != "train_steps"}
         hparams = filter(None, (chosen.hparams, self._settings.get("hparams")))
-        settings = {
+        return {
             "problem": self._problem,
             "model": chosen.model,
             "hparams_set": chosen.hparams_set,
@@ -255,11 +316,16 @@ class Race:
             **self._settings,
             "hparams": ",".join(hparams),
         }
-        steps = chosen.train_steps
-        each = (
-            _seconds_of_a_step(settings | _places(self._data_dir)) if steps > _PROBE_STEPS else 0.0
-        )
-        return Candidate(chosen.hparams_set, settings, chosen.metric, steps, steps * each)
+
+    def _candidate(self, chosen: Recommendation, seconds: float) -> Candidate:
+        settings = self._settings_of(chosen)
+        name = chosen.hparams_set
+        if chosen.further_seed:
+            given = settings.get("random_seed")
+            seed = DEFAULT_SEED if given is None else int(given)
+            settings["random_seed"] = seed + chosen.further_seed
+            name = f"{name}.seed{settings['random_seed']}"
+        return Candidate(name, settings, chosen.metric, chosen.train_steps, seconds)
 
     def _train(self, tasks: Sequence[tuple[Candidate, float]]) -> None:
         """Trains candidates to a share of their steps, as many at once as there are processors."""
@@ -292,7 +358,10 @@ class Race:
     def _takes(self, candidate: Candidate, share: float, outcome: TrainingOutcome) -> bool:
         """Reports the outcome of a training; returns whether it is to be started again."""
         if self._stop or self._is_reached(candidate, share):
-            self._report(candidate)
+            one = self._standing(candidate)
+            if one.value is not None:
+                where = "its end" if one.has_ended else f"step {self._step(candidate, 'dev'):,}"
+                message(f"race: {one.name} at {where}: {candidate.metric} {one.value:.4g}")
             return False
         self._restarts[candidate.name] += 1
         is_broken = outcome.ending in ("broken", "stopped", "done")
@@ -306,15 +375,15 @@ class Race:
     def _is_reached(self, candidate: Candidate, share: float) -> bool:
         """Returns whether a run has ended, or has been evaluated at a share of its steps."""
         standing, pause = self._standing(candidate), candidate.pause(share)
-        return standing.has_ended or bool(pause and pause <= self._evaluated(candidate))
+        return standing.has_ended or bool(pause and pause <= self._step(candidate, "dev"))
 
-    def _evaluated(self, candidate: Candidate) -> int:
-        """Returns the step of the last evaluation of a run."""
+    def _step(self, candidate: Candidate, split: str = "") -> int:
+        """Returns the step of the last report of a run; on a split, of an evaluation."""
         from t2t_torch.run.metrics_file import MetricsFile
 
         run = self.folder / candidate.name
         reports = MetricsFile(run).read() if run.exists() else []
-        return max((one["step"] for one in reports if one["split"] == "dev"), default=0)
+        return max((one["step"] for one in reports if split in ("", one["split"])), default=0)
 
     def _training(self, candidate: Candidate, share: float, variables: dict[str, str]) -> Training:
         from t2t_torch.tune.tuner import TRAINER, Training
@@ -324,7 +393,9 @@ class Race:
         values |= {"output_dir": str(run), "train_steps": candidate.train_steps}
         if pause := candidate.pause(share):
             values["pause_at_step"] = pause
-        elif limit := self._limit(candidate):
+            if candidate.planned_steps < candidate.train_steps:
+                values["train_seconds"] = math.ceil(candidate.seconds / _SHARE_OF_TIME)
+        elif not candidate.is_of_every_row and (limit := self._limit(candidate)):
             values["train_seconds"] = limit
         return Training([*TRAINER, *TrainSettings(**values).arguments()], run, variables)
 
@@ -337,32 +408,21 @@ class Race:
         if candidate.name not in limits:
             spent = [self._standing(one).seconds for one in self._planned()]
             before = self._standing(candidate).seconds
-            left = 60 * self._minutes - sum(spent) / slots()
-            needed = candidate.seconds * (1 - before / max(before, candidate.seconds, 1e-9))
+            left = (60 * self._minutes - _spent(spent)) / self._parallel
+            whole = candidate.seconds * candidate.train_steps
+            needed = whole / (candidate.planned_steps or candidate.train_steps) - before
             is_enough = left > 2 * needed
             limits[candidate.name] = 0 if is_enough else max(1, round(before + max(left, 10.0)))
             write_text(self.folder / PLAN, json.dumps(content, indent=2) + "\n")
         return limits[candidate.name]
 
-    def _report(self, candidate: Candidate) -> None:
-        one = self._standing(candidate)
-        if one.value is not None:
-            where = "its end" if one.has_ended else f"step {self._evaluated(candidate):,}"
-            message(f"race: {one.name} at {where}: {candidate.metric} {one.value:.4g}")
-
     def _say_progress(self, running: Sequence[Candidate]) -> None:
+        """Reports the steps of the trainings, every few seconds."""
         if running and time.monotonic() - self._spoken > _SPOKEN_SECONDS:
             self._spoken = time.monotonic()
-            states = [f"{one.name} {self._progress(one)}" for one in running]
+            steps = [(one, self._step(one)) for one in running]
+            states = [f"{one.name} (step {n:,} of {one.train_steps:,})" for one, n in steps]
             message(f"race: training {', '.join(states)}")
-
-    def _progress(self, candidate: Candidate) -> str:
-        from t2t_torch.run.metrics_file import MetricsFile
-
-        run = self.folder / candidate.name
-        reports = MetricsFile(run).read() if run.exists() else []
-        step = max((one["step"] for one in reports), default=0)
-        return f"(step {step:,} of {candidate.train_steps:,})"
 
 
 def _places(data_dir: Path) -> dict[str, Any]:
@@ -382,8 +442,13 @@ def slots() -> int:
     return max(1, available_cpus())
 
 
+def _spent(seconds: Sequence[float]) -> float:
+    """Returns the least time in which trainings of some seconds each, on a processor, have run."""
+    return max([sum(seconds) / slots(), *seconds])
+
+
 def _capped(candidates: Sequence[Candidate], seconds: float, parallel: int) -> list[Candidate]:
-    """Returns candidates with steps that fit into a time; those that need less keep theirs."""
+    """Returns candidates of which as many steps are planned as fit into a time."""
     low, high = 1.0, max((one.seconds for one in candidates), default=1.0) + 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -400,20 +465,24 @@ def _makespan(times: Sequence[float], parallel: int) -> float:
     for share in _SHARES:
         parts = [(share - before) * one for one in left]
         total += max(max(parts, default=0.0), sum(parts) / parallel) + _START_SECONDS
-        before, left = share, left[-max(1, math.ceil(len(left) / 2)) :]
+        before, left = share, left[-_kept(len(left), parallel) :]
     return total
 
 
+def _kept(count: int, parallel: int) -> int:
+    """Returns how many of several candidates continue: half, but as many as are trained at once."""
+    return max(parallel, math.ceil(count / 2))
+
+
 def _shortened(candidate: Candidate, seconds: float) -> Candidate:
+    """Returns a candidate of which as many steps are planned as fit into a time."""
     settings, steps = dict(candidate.settings), candidate.train_steps
     if candidate.seconds > seconds:
         steps = max(_PROBE_STEPS, int(steps * seconds / candidate.seconds))
-        unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
-        steps -= steps % unit
     frequency = settings.get("local_eval_frequency", steps)
     settings["local_eval_frequency"] = max(1, min(frequency, steps // _EVALUATIONS))
     spent = min(candidate.seconds, seconds)
-    return dataclasses.replace(candidate, settings=settings, train_steps=steps, seconds=spent)
+    return dataclasses.replace(candidate, settings=settings, planned_steps=steps, seconds=spent)
 
 
 def _seconds_of_a_step(settings: dict[str, Any]) -> float:
@@ -479,11 +548,11 @@ def distill(
         return str(board.folder / fastest.name)
     student, best = fast[0], board.best
     if best == [str(board.folder / student.name)]:
-        return best[0]
+        return board.result[0]
     candidate = next(one for one in _planned(board.folder) if one.name == student.name)
     run = board.folder / f"{student.name}_distilled"
     values = candidate.settings | _places(data_dir)
-    values |= {"output_dir": str(run), "train_steps": candidate.train_steps}
+    values |= {"output_dir": str(run), "train_steps": student.step}
     message(f"race: distilling {' + '.join(Path(one).name for one in best)} into {student.name}")
     if train(TrainSettings(**values, teacher=tuple(best)), stop=stop):
         return None
@@ -551,15 +620,17 @@ def race(settings: TrainSettings, stop: StopRequest) -> int:
             made = Leaderboard(folder, tuple(contest.run()))
             made.write()
             if not stop:
+                made = contest.trained_again(measured(made, data_dir))
+                made.write()
+            if not stop:  # the link is last: without it the race continues
                 if target.is_dir() and not target.is_symlink():
                     target.rmdir()
-                replace_link(target, folder / made.standings[0].name)
-                made = measured(made, data_dir)
-                made.write()
+                replace_link(target, made.run)
         output("\n".join(made.lines()))
         if not stop:
             name, count = made.standings[0].name, len(made.standings)
-            message(f"race: {target.name} is {name}, the best of {count} models on dev")
+            again = ", trained again with its rows" if made.trained_again else ""
+            message(f"race: {target.name} is {name}, the best of {count} models on dev{again}")
     finally:
         lock.release()
     return stop.signal

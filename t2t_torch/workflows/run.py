@@ -1,4 +1,4 @@
-"""A run as an object; runs and artifacts loaded from their folders.
+"""A run as an object; runs and artifacts loaded from their folders; runs exported.
 
 Importing this module imports no torch or numpy.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import errors, files, trust
+from t2t_torch.export.settings import ExportSettings
+from t2t_torch.reporter import Reporter, output, phase
+from t2t_torch.settings import require
 from t2t_torch.workflows.context import called
-from t2t_torch.workflows.run_kind import RunKind, TrainedModel, kind_of
+from t2t_torch.workflows.run_kind import RunKind, RunPaths, TrainedModel, check_read, kind_of
 
 if TYPE_CHECKING:
     import torch
@@ -191,7 +194,7 @@ class Run:
 
 @errors.in_python(["trust_code"])
 def load(
-    path: str | Path | Sequence[str | Path],
+    path: RunPaths,
     checkpoint: int | str | Path | None = None,
     *,
     problem: str | None = None,
@@ -252,14 +255,7 @@ def load(
         return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
 
 
-def _load_of_run(
-    path: str | Path | Sequence[str | Path],
-    checkpoint: int | str | Path | None,
-    *,
-    problem: str | None,
-    hparams: DecodeHParams | None,
-    device: str | torch.device | None,
-) -> Predictor | LabelPredictor | TrainedModel:
+def _load_of_run(path: RunPaths, checkpoint: Any, **given: Any) -> TrainedModel:
     """Loads the model of a run, or an ensemble of several; see `load`."""
     try:
         importlib.import_module("t2t_torch.decode.loading")
@@ -271,7 +267,6 @@ def _load_of_run(
             f"not installed: {error}. Give an artifact, or, in the folder of t2t_torch's source, "
             "pip install ."
         ) from error
-    given: Any = {"problem": problem, "hparams": hparams, "device": device}
     return kind_of(path).predictor(path, checkpoint, **given)
 
 
@@ -285,11 +280,43 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
         )
 
 
+def export(settings: ExportSettings, *, reporter: Reporter | None = None) -> Path:
+    """Exports a run, several as an ensemble, or a trial, and verifies the artifact.
+
+    Args:
+      settings: what is exported, and in which format.
+      reporter: where a summary is reported; None: to the current one.
+
+    Returns:
+      The folder of the artifact.
+
+    Raises:
+      T2TError: a setting does not fit, or the model cannot be exported; nothing is written.
+    """
+    from t2t_torch.decode.hparam import parse_decode_hparams, with_defaults
+    from t2t_torch.run.directory import RunDirectory
+
+    with trust.running(settings, reporter), phase("exporting and verifying"):
+        require(settings, "output_dir", "export_dir")
+        if settings.checkpoint and settings.checkpoint_path:
+            raise errors.UsageError("--checkpoint and --checkpoint_path: give one of them.")
+        kind = kind_of(settings.runs)
+        check_read(kind, "export", settings, settings.runs)
+        exporter, settings = kind.exporter(settings)
+        defaults = RunDirectory(settings.run_dir).decode_hparams if exporter.searches else ""
+        decoding = with_defaults(settings.decode_hparams, defaults)
+        parse_decode_hparams(decoding, to_write=False)  # checks it before minutes of work
+        settings = settings.replace(decode_hparams=decoding)
+        from t2t_torch.train.random_state import restored_generators
+
+        with restored_generators():
+            output(str(exporter.export(settings)))
+        return settings.folder
+
+
 def exported(values: Mapping[str, Any]) -> Artifact | TensorArtifact | Path:
     """Exports a run with the values of a call; see `Run.export`."""
-    from t2t_torch.export.settings import ExportSettings
     from t2t_torch.runtime.signature import ONNX, TORCH
-    from t2t_torch.workflows.export import export
 
     with called(ExportSettings, "t2t-exporter", values) as settings:
         folder = export(settings)

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, UsageError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from t2t_torch.workflows.serve import ServeSettings
     from t2t_torch.workflows.train_settings import TrainSettings
 
+
+RunPaths: TypeAlias = str | Path | Sequence[str | Path]
+"""A run directory, a `ckpt-<step>` folder in one, or several of them, as an ensemble."""
 
 DEFAULT = "problem"
 """Name of the kind of a run that no other kind claims."""
@@ -82,7 +85,7 @@ class RunKind(ABC):
     @abstractmethod
     def predictor(
         self,
-        path: str | Path | Sequence[str | Path],
+        path: RunPaths,
         checkpoint: int | str | Path | None,
         *,
         problem: str | None,
@@ -174,14 +177,13 @@ def kinds() -> list[RunKind]:
     return [registry.run_kind(name)() for name in names]
 
 
-def kind_of(path: str | Path | Sequence[str | Path]) -> RunKind:
+def kind_of(path: RunPaths) -> RunKind:
     """Returns the kind of a run, after opening the code that the run comes with.
 
     A folder without a readable `task.json` is of the default kind, whose reader reports the fault.
 
     Args:
-      path: a run directory, a `ckpt-<step>` folder in one, or several; of several, the first that
-        forms no ensembles decides.
+      path: one or several; of several, the first that forms no ensembles decides.
 
     Raises:
       ArtifactError: a folder of exported weights was altered.

@@ -19,8 +19,7 @@ from t2t_torch.reports.section import aligned, cut
 from t2t_torch.settings import require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
-from t2t_torch.tune.search_record import SearchRecord, TrialRecord, duration
-from t2t_torch.tune.searcher import SearchState, SearchTrial
+from t2t_torch.tune.search_plan import SearchRecord, TrialRecord, duration
 from t2t_torch.workflows.run_kind import requested_kind
 from t2t_torch.workflows.search_settings import (
     RequestedSearch,
@@ -33,7 +32,7 @@ from t2t_torch.workflows.search_settings import (
 )
 
 if TYPE_CHECKING:
-    from t2t_torch.tune.shared_search import SharedSearch
+    from t2t_torch.tune.shared_search import SearchState, SearchTrial, SharedSearch
 
 
 _PAGE_SECONDS = 30.0
@@ -209,7 +208,10 @@ class TrialPace:
           searcher: state of the search.
           record: result of `counted`.
         """
-        done = sum(self._steps(state, record) for state in searcher.trials)
+        done = 0  # steps that the counted seconds cover
+        for state in searcher.trials:
+            held = self._held.get(state.number)
+            done += state.step + (record.trials[state.number].step - held.step if held else 0)
         if not done or record.seconds <= 0:
             return None
         over = [trial.step for trial in searcher.valid if trial.is_over]
@@ -221,11 +223,6 @@ class TrialPace:
             left += mean * (searcher.plan.max_trials - len(searcher.valid))
         at_once = max(sum(trial.status == "held" for trial in searcher.trials), 1)
         return record.seconds * left / done / at_once
-
-    def _steps(self, state: SearchTrial, record: SearchRecord) -> int:
-        """Returns the number of steps covered by the counted seconds."""
-        held = self._held.get(state.number)
-        return state.step + (record.trials[state.number].step - held.step if held else 0)
 
 
 def _expected(searcher: SearchState) -> float:

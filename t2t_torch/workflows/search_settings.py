@@ -358,7 +358,11 @@ def search_of_problem(settings: SearchSettings) -> RequestedSearch:
     check_read(hparams, space, source)
     metric, less = settings.metric or "loss", settings.metric_minimize
     if less is None:
-        less = _lower_is_better(metric)
+        less = metric.rpartition("/")[2] == "loss"
+        if not less:
+            from t2t_torch.metrics.metric import lower_is_better  # imports torch
+
+            less = lower_is_better(metric)
     length = settings.train_steps or 0
     more = [
         f"--eval_steps={settings.eval_steps or 0}",
@@ -461,14 +465,6 @@ def trainer_arguments(settings: SearchSettings, *names: str) -> list[str]:
     fields = settings.declared()
     values = ((name, getattr(settings, name)) for name in names)
     return [word for n, value in values if value != () for word in fields[n].arguments(n, value)]
-
-
-def _lower_is_better(metric: str) -> bool:
-    if metric.rpartition("/")[2] == "loss":
-        return True
-    from t2t_torch.metrics.metric import lower_is_better  # imports torch
-
-    return lower_is_better(metric)
 
 
 def _whole(name: str, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
@@ -183,7 +184,10 @@ def query(settings: QuerySettings) -> None:
     model = settings.servable_name
     url = f"{base}/models/{model}/predict" if model else f"{base}/predict"
     for text in _inputs(settings):
-        output(_one_line(_answer(url, text, settings.timeout_secs)))
+        record = _answer(url, text, settings.timeout_secs)
+        values = {target: one["value"] for target, one in record.items()}
+        (value,) = values.values() if len(values) == 1 else (values,)
+        output(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _inputs(settings: QuerySettings) -> Iterator[str]:
@@ -212,9 +216,12 @@ def _answer(url: str, text: str, seconds: int) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=seconds) as response:
             content: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        raise UsageError(f"{url}: {_reason(error)}") from None
+        reason = f"status {error.code}"
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            reason = str(json.load(error)["error"])
+        raise UsageError(f"{url}: {reason}") from None
     except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+        reason = str(getattr(error, "reason", error))
         raise UsageError(
             f"{url} does not answer: {reason}. Start a server:  t2t-server --artifact=ARTIFACT"
         ) from None
@@ -230,17 +237,3 @@ def _read(text: str) -> Any:
         except ValueError:
             return text
     return text
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {error.code}"
-
-
-def _one_line(record: dict[str, Any]) -> str:
-    """Returns the value of the only target, or those of all targets as JSON."""
-    values = {target: one["value"] for target, one in record.items()}
-    (value,) = values.values() if len(values) == 1 else (values,)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -138,7 +138,7 @@ def _run_schedule(
     from t2t_torch.train.experiment import BaselineCheck, Experiment, chosen_hooks
     from t2t_torch.train.multi_task import with_choices
     from t2t_torch.train.problem_task import with_architecture
-    from t2t_torch.workflows.decoding_schedule import DecodingSchedule
+    from t2t_torch.workflows.decode_checkpoints import DecodingSchedule
 
     before = directory.hparams(type(hparams)) if directory.exists else None
     problem = registry.problem(record.problem)

@@ -176,7 +176,7 @@ def hparams(settings: TrainSettings, directory: RunDirectory, named: TaskRecord)
         return resolved
     if settings.warm_start_from and not directory.has_checkpoints:
         resolved = _like_source(settings, resolved)
-    from t2t_torch.optim.settings import check_settings, fit_warm_up
+    from t2t_torch.optim.settings import FITTED, check_settings, fit_warm_up
 
     recorded = directory.hparams(type(resolved)) if directory.has_checkpoints else None
     if recorded is None:
@@ -188,7 +188,10 @@ def hparams(settings: TrainSettings, directory: RunDirectory, named: TaskRecord)
         if recorded is None:
             _report_warm_up(settings, resolved, fitted, steps)
         elif steps > (length := directory.task().train_steps) > 0:
-            _report_kept_warm_up(fitted, length)
+            warm_up = "learning_rate_warmup_steps"
+            if fitted.provenance[warm_up] == FITTED:
+                kept = f"still {getattr(fitted, warm_up):,} steps, as fitted to"
+                message(f"warm-up: {kept} --train_steps={length}")
     return fitted
 
 
@@ -256,17 +259,6 @@ def _report_warm_up(
         message(
             f"warning: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
             "(learning_rate_warmup_steps)"
-        )
-
-
-def _report_kept_warm_up(fitted: HParams, length: int) -> None:
-    """Prints that a longer run keeps the warm-up fitted to its former length."""
-    from t2t_torch.optim.settings import FITTED
-
-    name = "learning_rate_warmup_steps"
-    if fitted.provenance[name] == FITTED:
-        message(
-            f"warm-up: still {getattr(fitted, name):,} steps, as fitted to --train_steps={length}"
         )
 
 

@@ -196,13 +196,13 @@ def check_settings(settings: TrainSettings) -> None:
     Raises:
       UsageError: settings contradict each other, or one has no effect; all are reported.
     """
-    parts = (_of_length, _of_rules, _of_schedule, _of_decoding, _of_place)
+    parts = (_of_start, _of_rules, _of_schedule, _of_decoding)
     faults = [fault for part in parts for fault in part(settings)]
     if faults:
         raise UsageError("\n".join(faults))
 
 
-def _of_length(settings: TrainSettings) -> Iterator[str]:
+def _of_start(settings: TrainSettings) -> Iterator[str]:
     if "train_steps" in settings.given and settings.train_epochs:
         yield "--train_steps and --train_epochs both say where the run ends: give one of them."
     if settings.warm_start_patterns and not settings.warm_start_from:
@@ -214,6 +214,9 @@ def _of_length(settings: TrainSettings) -> Iterator[str]:
         )
     if settings.print_config and settings.dry_run:
         yield "--print_config and --dry_run both print and exit: give one of them."
+    out, data = settings.output_dir, settings.data_dir
+    if out and data and Path(out).resolve() == Path(data).resolve():
+        yield "--output_dir and --data_dir are the same folder; give a run its own."
 
 
 def _of_rules(settings: TrainSettings) -> Iterator[str]:
@@ -276,9 +279,3 @@ def _of_decoding(settings: TrainSettings) -> Iterator[str]:
     for name in ("decode_from_file", "decode_reference"):
         if getattr(settings, name) and not Path(getattr(settings, name)).is_file():
             yield f"--{name}={getattr(settings, name)}: there is no such file."
-
-
-def _of_place(settings: TrainSettings) -> Iterator[str]:
-    out, data = settings.output_dir, settings.data_dir
-    if out and data and Path(out).resolve() == Path(data).resolve():
-        yield "--output_dir and --data_dir are the same folder; give a run its own."

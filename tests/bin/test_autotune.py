@@ -13,7 +13,7 @@ def asked(monkeypatch):
     """What the tuner is given."""
     result = []
     monkeypatch.setattr(
-        commands, "_search", lambda settings: result.append(settings.arguments()) or 0
+        commands.tuner, "run", lambda settings: result.append(settings.arguments()) or 0
     )
     return result
 

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from t2t_torch.bin.commands import bleu
-from t2t_torch.workflows import translations as workflow
+from t2t_torch.workflows import every_checkpoint as workflow
 
 REFERENCE = "the cat sat on the mat\na dog ran in the park\n"
 SCORES = {100: "the dog sat on a mat\n\n", 200: REFERENCE.lower(), 300: REFERENCE.upper()}

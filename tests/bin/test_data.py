@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.bin.commands import data, datagen
-from t2t_torch.reports import plots, statistics
+from t2t_torch.reports import statistics
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +63,6 @@ def test_it_writes_a_page_and_figures(folder, tmp_path, capsys):
     assert content["rows"]["train"] == 100
     assert isinstance(content["findings"], list)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a page.html", "figures.json"]
-
-
-def test_without_matplotlib_the_page_is_written_and_it_is_said(
-    folder, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(plots, "can_draw", lambda: False)
-    page = tmp_path / "page.html"
-    command = ["--problem=dates_to_iso", f"--data_dir={folder}", f"--report={page}"]
-    assert data.main(command) == 0
-    assert "pip install '.[plots]'" in capsys.readouterr().err
-    assert "<figure" not in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

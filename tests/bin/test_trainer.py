@@ -370,7 +370,7 @@ def test_a_dry_run_of_a_run_that_was_begun_leaves_it_as_it_is(arguments, tmp_pat
     before = files_under(tmp_path)
     silent = dict.fromkeys(("problem", "model", "hparams_set"))
     assert trainer.main([*arguments(hparams="batch_size=512", **silent), "--dry_run"]) == 0
-    assert "An epoch is" in capsys.readouterr().out
+    assert "an epoch is" in capsys.readouterr().out
     assert files_under(tmp_path) == before
 
 

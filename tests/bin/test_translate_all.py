@@ -12,11 +12,11 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin.commands import avg_all, bleu, decoder, translate_all
-from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.run import storage
 from t2t_torch.run.checkpoint import Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.workflows.decode_checkpoints import CheckpointDecoder
 
 HPARAMS = "transformer_test"
 SMALL = "--decode_hparams=extra_length=3,batch_size=2"

@@ -65,7 +65,7 @@ def test_a_shuffle_of_nothing_gives_nothing(tmp_path):
 
 
 def test_keys_are_those_of_splitmix64():
-    from t2t_torch.data.shuffle import _splitmix64
+    from t2t_torch.data.shuffle import GOLDEN, splitmix64
 
     # Seed 1234567; the reference values are Rosetta Code's, "Pseudo-random numbers/Splitmix64".
     expected = [
@@ -75,8 +75,9 @@ def test_keys_are_those_of_splitmix64():
         4593380528125082431,
         16408922859458223821,
     ]
-    assert _splitmix64(1234567, np.arange(5)).tolist() == expected
-    assert _splitmix64(1234567, np.arange(2, 4)).tolist() == expected[2:4]
+    states = np.uint64(1234567) + np.arange(5, dtype=np.uint64) * GOLDEN
+    assert splitmix64(states).tolist() == expected
+    assert splitmix64(states[2:4]).tolist() == expected[2:4]
 
 
 def test_take_and_between_agree_with_lists():

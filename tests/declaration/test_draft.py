@@ -548,6 +548,14 @@ def test_archives_are_unpacked_beside_them_and_compressed_files_read(
         assert "is not unpacked again" in declare(tmp_path / name, capsys)[1]
 
 
+def test_a_folder_with_nothing_but_an_archive_is_the_archive(tmp_path: Path, capsys):
+    (tmp_path / "data.zip").write_bytes(_zip("a.csv", b"text,label\na b,x\nc d,y\n" * 50))
+    (tmp_path / "README.md").write_text("about it")
+    for message in ("data.zip was unpacked", "is not unpacked again"):
+        content, said = declare(tmp_path, capsys)
+        assert content["files"]["train"] == "a.csv" and message in said
+
+
 @pytest.mark.parametrize("member", ["../outside.csv", "/tmp/outside_of_tar.csv"])
 def test_an_archive_writes_nothing_outside_of_its_folder(member: str, tmp_path: Path, capsys):
     (tmp_path / "in").mkdir()

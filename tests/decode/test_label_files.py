@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from t2t_torch.decode import files
-from t2t_torch.decode.files import example_line, form_of, input_of, label_file
+from t2t_torch.decode.files import decode_file, example_line, form_of, input_of
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.interactive import LabelPrompt
 from t2t_torch.decode.label_predictor import LabelPredictor
@@ -121,7 +121,7 @@ def test_a_line_that_cannot_be_encoded_is_named_counted_from_one(tmp_path: Path)
     source.write_text('["hello"]\nhello\n')
     told = rf'{source}, line 2: .*one text, where a list .*Write a line as .*\["...", "..."\]'
     with pytest.raises(DataError, match=told):
-        label_file(predictor(inputs=TURNS), source, None)
+        decode_file(predictor(inputs=TURNS), source, None, DecodeHParams())
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
@@ -159,7 +159,7 @@ def test_each_line_of_a_file_called_jsonl_is_json(tmp_path: Path, line: str, why
     source = tmp_path / "in.jsonl"
     source.write_text(f'"fly"\n{line}\n')
     with pytest.raises(DataError, match=re.escape(why)):
-        label_file(predictor(inputs=WORDS), source, None)
+        decode_file(predictor(inputs=WORDS), source, None, DecodeHParams())
 
 
 def test_an_empty_line_of_json_is_an_empty_text() -> None:
@@ -206,7 +206,7 @@ def test_the_example_of_an_error_could_be_given(tmp_path: Path) -> None:
     source.write_text('{"inputs": "a b"}\n')
     made = predictor(**of_words())
     with pytest.raises(DataError) as caught:
-        label_file(made, source, None)
+        decode_file(made, source, None, DecodeHParams())
     example = json.loads(str(caught.value).partition("such as ")[2].removesuffix("."))
     assert example == {**GIVEN, "inputs": ["...", "..."]}
     for field, feature in made.kinds.items():
@@ -218,7 +218,7 @@ def test_what_only_texts_read_is_refused(tmp_path: Path, asked: str) -> None:
     hparams = parse_decode_hparams(f"{asked},num_labels=2")
     told = rf"does not read {asked.partition('=')[0]}\. It reads output_format, num_labels"
     with pytest.raises(HParamsError, match=told):
-        label_file(predictor(inputs=TEXT), tmp_path / "in.txt", None, hparams)
+        decode_file(predictor(inputs=TEXT), tmp_path / "in.txt", None, hparams)
     with pytest.raises(HParamsError, match=told):
         LabelPrompt(predictor(inputs=TEXT), hparams, print)
 

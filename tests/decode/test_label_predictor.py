@@ -20,8 +20,7 @@ from t2t_torch import registry
 from t2t_torch.bin.commands import datagen, decoder, trainer
 from t2t_torch.bin.commands import evaluation as evaluate
 from t2t_torch.decode import label_predictor
-from t2t_torch.decode.checkpoints import CheckpointDecoder
-from t2t_torch.decode.files import label_file
+from t2t_torch.decode.files import decode_file
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError, DecodeError
@@ -37,6 +36,7 @@ from t2t_torch.problem_types.words import IntentSlotProblem, SpanQAProblem
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.testing import small
 from t2t_torch.text_problem import VocabType
+from t2t_torch.workflows.decode_checkpoints import CheckpointDecoder
 
 WORDS = {"vocab_type": VocabType.WORD}
 
@@ -382,14 +382,14 @@ def test_labels_of_other_weights_or_inputs_are_found_anew(
 
     made.before_batch = end
     with pytest.raises(KeyboardInterrupt):
-        label_file(made, source, str(target))
+        decode_file(made, source, target, DecodeHParams())
     if change == "weights":
         next(made.model.parameters()).data.mul_(0.5)
     elif change == "inputs":
         source.write_text("c\nb\nc\n")
     begun[:] = [1] * 3
     capsys.readouterr()
-    label_file(made, source, str(target))
+    decode_file(made, source, target, DecodeHParams())
     assert len(begun) - 3 == (1 if change == "nothing" else 3)
     told = f"of other {change}: all inputs are decoded again" in capsys.readouterr().err
     assert told == (change != "nothing")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from t2t_torch.decode.outputs import DecodeProgress
+from t2t_torch.decode.outputs import decode_progress
 
 
 class Clock:
@@ -20,10 +20,10 @@ class Clock:
 
 def decode(done, total, error=None):
     clock = Clock()
-    with DecodeProgress(total, clock=clock) as progress:
+    with decode_progress(total, clock=clock) as advance:
         for _ in range(done):
             clock.now += 10.0
-            progress.advance()
+            advance(1)
         if error is not None:
             raise error
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.errors import ExportError
+from t2t_torch.export import network as tracing
 from t2t_torch.export.exporter import check_exportable
 from t2t_torch.export.network import export_network, lstm_layer, replace_lstms
 from t2t_torch.features import Turns
@@ -221,29 +222,49 @@ def test_the_graph_of_every_other_kind_of_target_guesses_what_the_model_does(nam
     test_the_graph_guesses_what_the_model_does(name, which)
 
 
+class Run(tracing.NamedNetwork):
+    """The outputs of an LSTM, and its state after the last positions, from a given state."""
+
+    def __init__(self, lstm, names):
+        super().__init__(names)
+        self.holder = nn.ModuleDict({"lstm": lstm})
+
+    def compute(self, inputs):
+        state = Memory(inputs["hidden"], inputs["cell"]) if "hidden" in inputs else None
+        if state is None:
+            return {"outputs": self.holder["lstm"](inputs["x"], inputs["mask"])}
+        outputs, after = self.holder["lstm"].run(inputs["x"], inputs["mask"], state)
+        outputs = outputs * inputs["mask"][..., None]
+        return {"outputs": outputs, "after_hidden": after.hidden, "after_cell": after.cell}
+
+
+def check_in_onnx(lstm, lengths, **state):
+    """Compares an LSTM with the operation that stands for it, as ONNX computes it."""
+    x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor(lengths)[:, None]
+    given = {"x": x, "mask": mask, **state}
+    run = Run(lstm.eval(), list(given))
+    with torch.no_grad():
+        wanted = run(*given.values())
+    replace_lstms(run)
+    axes = {"x": (0, 1), "mask": (0, 1), "hidden": (1,), "cell": (1,)}
+    graph = tracing.exported("lstm", run, given, {name: axes[name] for name in given})
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    feeds = {name: value.numpy() for name, value in given.items()}
+    for name, found in zip(wanted, session.run(list(wanted), feeds), strict=True):
+        torch.testing.assert_close(torch.from_numpy(found), wanted[name], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_operation_is_what_the_layer_does(bidirectional):
     torch.manual_seed(0)
-    holder = nn.ModuleDict({"lstm": LSTM(5, 7, 2, bidirectional=bidirectional)}).eval()
-    x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor([6, 3, 1, 0])[:, None]
-    with torch.no_grad():
-        wanted = holder["lstm"](x, mask)
-        replace_lstms(holder)
-        torch.testing.assert_close(holder["lstm"](x, mask), wanted)
+    check_in_onnx(LSTM(5, 7, 2, bidirectional=bidirectional), [6, 3, 1, 0])
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_operation_goes_on_from_a_memory_and_ends_at_each_rows_last_position(layers):
     torch.manual_seed(0)
-    holder = nn.ModuleDict({"lstm": LSTM(5, 7, layers)}).eval()
-    x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor([6, 3, 1, 2])[:, None]
-    before = Memory(torch.randn(layers, 4, 7), torch.randn(layers, 4, 7))
-    with torch.no_grad():
-        wanted, memory = holder["lstm"].run(x, mask, before)
-        replace_lstms(holder)
-        found, after = holder["lstm"].run(x, mask, before)
-    torch.testing.assert_close(found, wanted * mask[..., None])
-    torch.testing.assert_close(after, memory)
+    state = {name: torch.randn(layers, 4, 7) for name in ("hidden", "cell")}
+    check_in_onnx(LSTM(5, 7, layers), [6, 3, 1, 2], **state)
 
 
 def test_the_operation_passes_torchs_own_checks():

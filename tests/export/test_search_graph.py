@@ -231,7 +231,7 @@ def test_a_graph_looks_where_the_model_looks(members: int, search: dict[str, Any
     outputs = dict(zip(attention_names("t"), session.run(None, {"inputs": ids}), strict=True))
     predictions = dict(predictor.predict_ids(rows))
     expected = [predictions[number] for number in range(len(rows))]
-    found, aligner = aligned("t", outputs, expected), predictor.aligner()
+    found, aligner = aligned("t", outputs, expected, attends=True), predictor.aligner()
     for given, right, one in zip(rows, expected, found, strict=True):
         assert [h.alignment for h in one.hypotheses] == [h.alignment for h in right.hypotheses]
         attention = aligner.attend(given, right).attention

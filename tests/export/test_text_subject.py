@@ -29,13 +29,12 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
-from t2t_torch.export import quantization, targets, text_verification
+from t2t_torch.export import quantization, targets, verification
 from t2t_torch.export.exporter import target_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search import Search, SearchNetworks
 from t2t_torch.export.text_graph import InputGraph
-from t2t_torch.export.text_verification import verify_texts
-from t2t_torch.export.verification import VerificationRow
+from t2t_torch.export.verification import VerificationRow, verify_texts
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.run.checkpoint import Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
@@ -419,10 +418,10 @@ def test_another_text_of_an_equal_score_is_a_tie(
 ) -> None:
     run = run_of(made)
     row = VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)
-    monkeypatch.setattr(text_verification, "MOST_TIES", 1.0)
+    monkeypatch.setattr(verification, "MOST_TIES", 1.0)
     verified = verify_texts(run, changed_by(exported, text="another"), [row])
     assert verified.ties == 1
     assert isinstance(verified.answers[0].hypotheses[0], Hypothesis)
-    monkeypatch.setattr(text_verification, "MOST_TIES", 0.9)
+    monkeypatch.setattr(verification, "MOST_TIES", 0.9)
     with pytest.raises(ExportError, match="of equal scores for 1 of 1 rows"):
         verify_texts(run, changed_by(exported, text="another"), [row])

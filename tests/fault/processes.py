@@ -30,7 +30,6 @@ from together import MeetingPlace
 
 from t2t_torch.bin.commands import decoder, exporter, trainer
 from t2t_torch.decode import journal
-from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.journal import Journal
 from t2t_torch.distributed import process_group
 from t2t_torch.distributed.process_group import join_world
@@ -40,6 +39,7 @@ from t2t_torch.signals import SignalStop
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
+from t2t_torch.workflows.decode_checkpoints import CheckpointDecoder
 
 SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL

@@ -22,7 +22,7 @@ from t2t_torch.mode import Split
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.checksums import check_files
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.trial.run_record import NAME, RunRecord
+from t2t_torch.trial.experiment import NAME, RunRecord
 from t2t_torch.workflows import config_file
 from t2t_torch.workflows.train_settings import REMEMBERED, TrainSettings
 

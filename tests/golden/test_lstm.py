@@ -23,7 +23,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.model import T2TModel
-from t2t_torch.models.lstm_seq2seq_attention import AttentionMemory
+from t2t_torch.models.lstm_seq2seq import AttentionMemory
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
 
 VARIANTS = ("seq2seq_no_attention", "bahdanau", "luong", "luong_multi")

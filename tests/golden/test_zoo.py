@@ -26,8 +26,8 @@ from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variab
 from t2t_torch.layers import pooling
 from t2t_torch.layers.mixture_of_experts import MixtureOfExperts
 from t2t_torch.models import transformer
-from t2t_torch.models.lstm_seq2seq_attention import LSTMSeq2seqAttention
-from t2t_torch.models.text_cnn import TextCnn
+from t2t_torch.models.lstm_seq2seq import LSTMSeq2seqAttention
+from t2t_torch.models.text_classifier import TextCnn
 from t2t_torch.models.transformer_moe import SeparableFeedForward, TransformerMoe
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 

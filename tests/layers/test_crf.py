@@ -52,7 +52,7 @@ def test_the_best_sequence_is_the_best_of_all(emissions, chain):
 
 
 def test_marginals_are_sums_over_the_sequences_with_a_tag(emissions, chain):
-    found = crf.log_marginals(emissions, MASK, chain)
+    found = crf.posterior(emissions, MASK, chain).marginals
     assert bool((found[~MASK] == NEVER).all())
     for number, length in enumerate(LENGTHS):
         every = paths(emissions[number], length, chain)

@@ -12,10 +12,15 @@ from t2t_torch.hparams.fasttext import FasttextHParams
 from t2t_torch.hparams.seqnn import SeqnnHParams
 from t2t_torch.hparams.text_cnn import TextCnnHParams
 from t2t_torch.layers.pooling import hop_penalty
-from t2t_torch.models.bilstm_attention_classifier import BilstmAttentionClassifier
-from t2t_torch.models.fasttext import Fasttext, NGrams, _is_first
-from t2t_torch.models.seqnn import Seqnn, _turns
-from t2t_torch.models.text_cnn import TextCnn
+from t2t_torch.models.text_classifier import (
+    BilstmAttentionClassifier,
+    Fasttext,
+    NGrams,
+    Seqnn,
+    TextCnn,
+    _is_first,
+    _turns,
+)
 from t2t_torch.objectives.objective import Objective
 from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.testing import small

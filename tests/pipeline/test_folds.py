@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from t2t_torch import registry
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import HParamsError
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.folds import rows_of_fold
+from t2t_torch.pipeline.training_split import rows_of_fold
 from t2t_torch.reports.column_statistics import StoredColumn, row_hashes
 from t2t_torch.train.problem_data import ProblemData
 
@@ -63,3 +65,20 @@ def test_what_is_no_fold_is_refused(shards, fold):
     folder, rows = shards
     with pytest.raises(HParamsError, match="as 2/5"):
         rows_of_fold(rows, registry.problem("numbers").features(folder), fold)
+
+
+def test_every_row_trains_on_dev_too_and_says_so(shards, capsys):
+    folder, rows = shards
+    problem = registry.problem("numbers")
+    hparams = registry.hparams("fasttext_tiny").replace(fold="all")
+    data = ProblemData(problem, problem.features(folder), hparams, folder, loader_workers=0)
+    dev = Shards.open(folder, "numbers", Split.EVAL)
+    both = Shards.open(folder, "numbers", Split.TRAIN, Split.EVAL)
+    assert len(both) == len(rows) + len(dev) and both.fingerprint != rows.fingerprint
+    assert data.train(seed=1, start=0, rank=0, world_size=1).report.kept == len(both)
+    assert len(data.training_rows("targets")) == len(both)
+    batches = list(data.evaluate(Split.EVAL, rank=0, world_size=1))
+    assert sum(len(one["inputs"]) for one in batches) == len(dev)
+    assert "dev was trained on" in capsys.readouterr().err
+    again = pickle.loads(pickle.dumps(both))
+    assert again.lengths["inputs"].tolist() == both.lengths["inputs"].tolist()

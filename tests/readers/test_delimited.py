@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers import delimited_rows
+from t2t_torch.readers import delimited
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
 
@@ -126,7 +126,7 @@ def test_an_unbalanced_quote_spoils_one_row(read: Any, after: str, why: str) -> 
 def test_a_quote_is_a_mistake_when_it_is_open_for_too_long(
     read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delimited_rows, "MAX_LINES", 5)
+    monkeypatch.setattr(delimited, "MAX_LINES", 5)
     records, bad = read('a,b\n"1,2\n' + "3,4\n" * 9 + '5,"6"\n', "csv")
     assert len(records) == 10
     assert "line 2, column 1: " in bad.listed[0]

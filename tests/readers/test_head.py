@@ -9,6 +9,7 @@ import pytest
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.head import MAX_HEAD_LINES, Head
+from t2t_torch.readers.text_file import blocks_of
 
 
 def head_of(tmp_path: Path, raw: bytes, name: str = "a.txt") -> Head:
@@ -54,10 +55,10 @@ def test_json_is_read_by_lines_or_as_a_whole(tmp_path: Path) -> None:
     assert head_of(tmp_path, b"7\n").json is None
 
 
-def test_blocks_and_agreement(tmp_path: Path) -> None:
+def test_blocks_of_lines(tmp_path: Path) -> None:
     head = head_of(tmp_path, b"a\tb\nc\td\n\ne\n")
-    assert head.blocks == [["a\tb", "c\td"], ["e"]]
-    assert head.agreement("\t") == pytest.approx(2 / 3)
+    blocks = blocks_of(enumerate(head.lines))
+    assert list(blocks) == [[(0, "a\tb"), (1, "c\td")], [(3, "e")]]
 
 
 def test_a_folder_has_names(tmp_path: Path) -> None:

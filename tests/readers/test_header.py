@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.readers.header import find_header
+from t2t_torch.readers.delimited import find_header
 
 NUMBERS = [str(n * 7) for n in range(30)]
 LABELS = ["oui" if n % 3 else "non" for n in range(30)]

@@ -6,7 +6,8 @@ import pytest
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.formats import open_records
-from t2t_torch.readers.text_file import BadRecords, read_segments, read_talk
+from t2t_torch.readers.sgm import read_segments
+from t2t_torch.readers.text_file import BadRecords, read_talk
 
 
 def write(folder: Path, text: str) -> Path:

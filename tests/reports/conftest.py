@@ -20,7 +20,7 @@ from t2t_torch.features import (
     Text,
     Words,
 )
-from t2t_torch.reports.column_statistics import bucket_table
+from t2t_torch.reports.column_statistics import Bucket, BucketTable
 from t2t_torch.reports.statistics import Reader
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, TokenEncoder
 
@@ -89,7 +89,8 @@ def evil_statistics():
     dev = [row, {**row, "class": "elsewhere", "targets": ""}]
     shards = {"train": MemoryShards(features, train), "dev": MemoryShards(features, dev)}
     statistics = Reader(features, shards).take(f"problem_{EVIL}", f"folder/{EVIL}", 2)
-    lengths = {"inputs": shards["train"].lengths["inputs"]}
-    batches = [np.asarray([0, 1]), np.asarray([2, 3, 4])]
-    buckets = bucket_table(f"a_set and {EVIL}", lengths, batches, (8,), (2, 3))
+    bucket = Bucket(8, None, batch_size=3, rows=5, batches=2, tokens=710, positions=710)
+    buckets = BucketTable(
+        f"a_set and {EVIL}", (bucket,), rows=5, left_out=1, batches=2, tokens=710, padding=0.0
+    )
     return dataclasses.replace(statistics, buckets=buckets)

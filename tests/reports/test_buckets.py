@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.pipeline.plan import EpochPlan, batching_scheme
-from t2t_torch.reports.column_statistics import bucket_table
+from t2t_torch.pipeline.plan import BatchingScheme, EpochPlan, batching_scheme
+from t2t_torch.workflows.inspect_data import bucket_table
 
 
 def test_the_table_sums_up_to_what_the_plan_reports():
@@ -12,7 +12,7 @@ def test_the_table_sums_up_to_what_the_plan_reports():
     lengths = {name: rng.integers(1, 120, 3000) for name in ("inputs", "targets")}
     scheme = batching_scheme(512, 100, 8, 1.1, drop_long_sequences=True)
     plan = EpochPlan(lengths, scheme)
-    table = bucket_table("a set", lengths, plan.in_order(), scheme.boundaries, scheme.batch_sizes)
+    table = bucket_table("a set", plan)
     report = plan.report
     assert (table.rows, table.batches, table.tokens) == (
         report.kept, report.batches, report.tokens
@@ -25,8 +25,8 @@ def test_the_table_sums_up_to_what_the_plan_reports():
 
 def test_two_batches_are_summed_by_hand():
     lengths = {"inputs": np.asarray([2, 3, 9]), "targets": np.asarray([1, 3, 4])}
-    batches = [np.asarray([0, 1]), np.asarray([2])]
-    short, long = bucket_table("a set", lengths, batches, (8,), (2, 1)).buckets
+    scheme = BatchingScheme(boundaries=(8,), batch_sizes=(2, 1), min_length=0, max_length=10)
+    short, long = bucket_table("a set", EpochPlan(lengths, scheme)).buckets
     assert (short.low, short.high, short.batch_size) == (0, 7, 2)
     assert (short.rows, short.tokens, short.positions) == (2, 9, 12)
     assert short.padding == pytest.approx(0.25)

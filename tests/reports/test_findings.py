@@ -78,6 +78,6 @@ def test_infinite_numbers_of_old_shards_are_told_and_written(evil_statistics):
     )
     statistics = dataclasses.replace(evil_statistics, features=features)
     assert "score of train has numbers that are infinite" in "\n".join(findings(statistics))
-    plain_text = page(statistics, sections_of(statistics), findings(statistics), None)
+    plain_text = page(statistics, sections_of(statistics), findings(statistics))
     assert ">inf<" in plain_text
     assert "Infinity" not in json.dumps(statistics.plain())

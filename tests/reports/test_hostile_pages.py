@@ -22,7 +22,7 @@ from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_page import DecodeSample, run_page, show_samples
 from t2t_torch.train.summary import Summary
 from t2t_torch.tune.search_page import search_page
-from t2t_torch.tune.search_record import SpaceAxis
+from t2t_torch.tune.search_plan import SpaceAxis
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = """</script></title><script>attacked=1</script><img src=x onerror="attacked=1">"'`&\u202e"""
@@ -65,7 +65,7 @@ def test_the_page_of_data(browser, evil_statistics, tmp_path):
     statistics = dataclasses.replace(
         evil_statistics, features=[column, *evil_statistics.features[1:]]
     )
-    assert_harmless(browser, page(statistics, sections_of(statistics), [EVIL], None), tmp_path)
+    assert_harmless(browser, page(statistics, sections_of(statistics), [EVIL]), tmp_path)
 
 
 def test_the_page_of_a_run(browser, tmp_path):
@@ -116,7 +116,7 @@ def test_long_names_do_not_make_a_page_wider_than_the_window(
     search = dataclasses.replace(planted_search(3, 3), name=long)
     matrix = list(confusion_blocks([long, long[:-1]], [(0, 1, 3)]))
     sections = [*sections_of(statistics), Section("matrix", long, long, matrix)]
-    for written in (page(statistics, sections, [long], None), search_page(search)):
+    for written in (page(statistics, sections, [long]), search_page(search)):
         (tmp_path / "page.html").write_text(written, "utf-8")
         view = browser.new_page(viewport={"width": width, "height": 900})
         view.goto(f"file://{tmp_path}/page.html")

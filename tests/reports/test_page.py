@@ -4,11 +4,8 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-import pytest
-
 from t2t_torch.reports.data_report import findings, sections_of
 from t2t_torch.reports.page import page
-from t2t_torch.reports.plots import INSTALL, can_draw, draw
 
 VOID = {"meta", "img", "br"}
 
@@ -38,24 +35,16 @@ class Reader(HTMLParser):
         self.text.append(data)
 
 
-def written(statistics, *, plots):
-    made = page(statistics, sections_of(statistics), findings(statistics), plots)
+def written(statistics):
+    made = page(statistics, sections_of(statistics), findings(statistics))
     reader = Reader()
     reader.feed(made)
     assert not reader.open
     return made, reader
 
 
-@pytest.fixture(params=["with plots", "without"])
-def plots(request, evil_statistics):
-    if request.param == "without":
-        return None
-    pytest.importorskip("matplotlib")
-    return draw(evil_statistics)
-
-
-def test_nothing_of_the_data_becomes_markup(evil_statistics, plots):
-    made, reader = written(evil_statistics, plots=plots)
+def test_nothing_of_the_data_becomes_markup(evil_statistics):
+    made, reader = written(evil_statistics)
     assert not [tag for tag, _ in reader.elements if tag in ("script", "iframe", "object")]
     handlers = [
         name for _, attributes in reader.elements for name in attributes if name[:2] == "on"
@@ -65,8 +54,8 @@ def test_nothing_of_the_data_becomes_markup(evil_statistics, plots):
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", made), "no control character is left"
 
 
-def test_the_page_needs_nothing_from_elsewhere(evil_statistics, plots):
-    _, reader = written(evil_statistics, plots=plots)
+def test_the_page_needs_nothing_from_elsewhere(evil_statistics):
+    _, reader = written(evil_statistics)
     for tag, attributes in reader.elements:
         for name in ("src", "href", "xlink:href"):
             if name in attributes:
@@ -78,35 +67,24 @@ def test_the_page_needs_nothing_from_elsewhere(evil_statistics, plots):
     assert policies and policies[0].startswith("default-src 'none'")
 
 
-def test_every_link_of_the_contents_leads_to_a_heading(evil_statistics, plots):
-    _, reader = written(evil_statistics, plots=plots)
+def test_every_link_of_the_contents_leads_to_a_heading(evil_statistics):
+    _, reader = written(evil_statistics)
     links = [a["href"][1:] for tag, a in reader.elements if tag == "a"]
     assert len(links) == 8
     assert set(links) <= set(reader.ids)
     assert not [name for name, count in reader.ids.items() if count > 1]
 
 
-def test_pictures_and_plots_say_what_is_seen_on_them(evil_statistics, plots):
-    _, reader = written(evil_statistics, plots=plots)
+def test_pictures_and_plots_say_what_is_seen_on_them(evil_statistics):
+    _, reader = written(evil_statistics)
     pictures = [a["alt"] for tag, a in reader.elements if tag == "img"]
     assert len(pictures) == 4
     assert all(alt.startswith("picture of ") for alt in pictures)
     drawn = [a for _, a in reader.elements if a.get("role") == "img"]
     assert all(a["aria-label"] for a in drawn)
     # 3 texts, 2 numbers, 2 pairs, buckets; tags are as long as their words
-    assert len(drawn) == (0 if plots is None else 3 + 2 + 2 + 1)
+    assert len(drawn) == 3 + 2 + 2 + 1
 
 
-def test_a_page_without_plots_says_how_to_get_them(evil_statistics):
-    _, reader = written(evil_statistics, plots=None)
-    assert INSTALL in reader.text
-    _, reader = written(evil_statistics, plots={})
-    assert INSTALL not in reader.text
-
-
-@pytest.mark.slow
 def test_the_same_figures_make_the_same_page(evil_statistics):
-    if not can_draw():
-        pytest.skip("matplotlib is missing")
-    first, _ = written(evil_statistics, plots=draw(evil_statistics))
-    assert first == written(evil_statistics, plots=draw(evil_statistics))[0]
+    assert written(evil_statistics)[0] == written(evil_statistics)[0]

@@ -49,14 +49,14 @@ def test_the_vocabulary_fits_a_window_of_1200_pixels(evil_statistics, tmp_path):
     often = tuple((f"internationalization{i}", 12_345) for i in range(5))
     features = [_with_unknowns(feature, often) for feature in evil_statistics.features]
     statistics = dataclasses.replace(evil_statistics, features=features)
-    dom = _dom(page(statistics, sections_of(statistics), [], None), tmp_path, MEASURE)
+    dom = _dom(page(statistics, sections_of(statistics), []), tmp_path, MEASURE)
     assert "Vocabulary and what is unknown" in dom
     assert "unknowns" not in re.search("<title>(.*?)</title>", dom)[1]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
 def test_no_blank_space_between_the_last_section_and_the_footer(evil_statistics, tmp_path):
-    written = page(evil_statistics, sections_of(evil_statistics), [], None)
+    written = page(evil_statistics, sections_of(evil_statistics), [])
     dom = _dom(written, tmp_path, BLANK)
     blank = float(re.search("<title>(.*?)</title>", dom)[1])
     assert 0 <= blank < 48

@@ -4,14 +4,9 @@ import dataclasses
 import re
 import xml.etree.ElementTree as ElementTree
 
-import pytest
-
 from t2t_torch.reports.data_report import sections_of
+from t2t_torch.reports.plots import draw
 from t2t_torch.reports.section import Plot
-
-pytest.importorskip("matplotlib")
-
-from t2t_torch.reports.plots import INK, LINE, SERIES, draw
 
 
 def test_every_place_for_a_plot_has_one_and_every_plot_a_place(evil_statistics):
@@ -25,11 +20,10 @@ def test_every_place_for_a_plot_has_one_and_every_plot_a_place(evil_statistics):
     assert len(places) == len(set(places))
 
 
-@pytest.mark.slow
 def test_plots_take_their_colours_and_size_from_the_page(evil_statistics):
     for svg in draw(evil_statistics).values():
-        assert not [color for color in (INK, LINE, *SERIES) if color in svg]
-        assert "var(--soft)" in svg
+        assert not re.search("#[0-9a-f]{6}", svg), "a colour of its own"
+        assert "var(--" in svg
         head = svg[: svg.index(">")]
         assert "viewBox" in head
         assert not re.search(r'\b(width|height)="', head)
@@ -41,7 +35,6 @@ def test_plots_are_whole_elements(evil_statistics):
 
 
 def test_a_name_is_drawn_as_it_is_written(evil_statistics):
-    # Between dollars matplotlib would read a formula, and fail at this one.
     feature = dataclasses.replace(evil_statistics.features[0], name=r"$\frac{$ <b>猫</b>")
     drawn = draw(dataclasses.replace(evil_statistics, features=(feature,), pairs=(), buckets=None))
     (svg,) = drawn.values()

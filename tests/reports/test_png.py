@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from t2t_torch.reports.page import png
+from t2t_torch.reports.plots import png
 
 
 @pytest.mark.parametrize(("channels", "colour_type"), [(1, 0), (2, 4), (3, 2), (4, 6)])

@@ -16,7 +16,7 @@ from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.run import code as run_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.trial.run_record import place_of_code
+from t2t_torch.trial.experiment import place_of_code
 from t2t_torch.trust import trusting
 
 pytestmark = pytest.mark.usefixtures("own_registry")

@@ -15,11 +15,13 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch.bin.commands import decoder
-from t2t_torch.decode.files import InputTable
+from t2t_torch.decode.predicted_file import PredictedFile
 from t2t_torch.errors import DecodeError
+from t2t_torch.features import InputSpec, Text
 from t2t_torch.readers.formats import open_records
 from t2t_torch.runtime.prediction import InputColumns
 from t2t_torch.runtime.signature import Signature
+from t2t_torch.text.encoder import ByteEncoder
 
 READS = InputColumns("reviews", {"inputs": "text"}, {"inputs": "title + body"})
 ROWS = [{"id": 7, "title": "Good", "body": "a fine film"}, {"id": 8, "title": "", "body": "poor"}]
@@ -267,12 +269,17 @@ def test_texts_are_no_formulas_of_a_workbook(run: Path, tmp_path: Path) -> None:
 
 def test_an_answer_is_no_formula_of_a_workbook(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    pandas.DataFrame({"text": ["a"]}).to_excel(tmp_path / "new.xlsx", index=False)
-    problem: Any = SimpleNamespace(column_names={})
+    problem = SimpleNamespace(column_names={})
+    features = SimpleNamespace(targets={"targets": Text(ByteEncoder())})
     columns = InputColumns("a problem", {"inputs": "text"}, {"inputs": "text"}, {})
-    table = InputTable(tmp_path / "new.xlsx", problem, columns, ["targets"])
+    spec = InputSpec("inputs", "text")
+    model = SimpleNamespace(problem=problem, features=features, columns=columns, spec=spec)
+    pandas.DataFrame({"inputs": ["a"]}).to_excel(tmp_path / "new.xlsx", index=False)
+    table = PredictedFile(model, tmp_path / "new.xlsx", is_strict=True)
+    (row,) = table.read()
+    row = row._replace(records={"targets": {"value": '=HYPERLINK("x")'}})
     for file in (tmp_path / "to.xlsx", tmp_path / "new.xlsx"):
-        assert table.write(file, file, slice(0, 1), [{"targets": '=HYPERLINK("x")'}])
+        table.write_table(file, [row])
         cell = openpyxl.load_workbook(file).active["B2"]
         assert (cell.value, cell.data_type) == ('=HYPERLINK("x")', "s")
 

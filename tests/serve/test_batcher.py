@@ -179,7 +179,7 @@ def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slo
         dropped, kept = submit(queue, "a"), submit(queue, "b")
         with pytest.raises(HTTPError, match=r"2 requests wait for this model") as refused:
             submit(queue, "c")
-        assert (refused.value.status, refused.value.retry_after) == (503, 1)
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
         dropped.drop()
         last = submit(queue, "d")
         model.may.release(9)

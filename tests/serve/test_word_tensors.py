@@ -121,7 +121,7 @@ def test_no_text_has_entries_for_the_words_of_another() -> None:
 def test_texts_are_not_cut_into_more_words_than_they_may_have(
     listed: Served, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensors, "_count", None)
+    monkeypatch.setattr(tensors, "words_of", None)
     answer = infer(listed, inputs={"data": ["go", "a " * 5001]})
     assert (answer.status_code, "input 1 has 10,002 characters" in answer.text) == (413, True)
 

@@ -111,3 +111,16 @@ def test_labels_and_numbers_are_fitted():
     target = numbers + 2 * dense
     model = fit(counts, target, -1, buckets=BUCKETS, dense=dense.astype(np.float32), costs=(30.0,))
     assert np.abs(model.scores(counts, dense.astype(np.float32)) - target).mean() < 0.1
+
+
+def test_ngrams_of_one_row_are_left_out_where_held_out_rows_say_so():
+    draw = np.random.default_rng(1)
+    letters = np.array(list("bcdfghklmnprst"))
+    stems = ["".join(draw.choice(letters, 6)) for _ in range(300)]
+    classes = draw.integers(0, 2, 300)
+    names = [stem + "aa" * int(one) for stem, one in zip(stems, classes, strict=True)]
+    found = fit(counts_of(names), classes, 2, buckets=BUCKETS)
+    frequency = np.bincount(counts_of(names).columns, minlength=BUCKETS)
+    assert not found.idf[frequency == 1].any() and found.idf[frequency == 2].all()
+    few = ["good film", "bad book"] * 2
+    assert fit(counts_of(few), np.array([0, 1, 0, 1]), 2, buckets=BUCKETS, costs=(1.0,)).idf.any()

@@ -60,7 +60,7 @@ def test_buckets_steps_and_what_is_left_out_are_those_of_the_plan(told, make_tas
     assert sum(int(row[3]) for row in buckets) == report.batches
     tokens = report.tokens / report.batches * 6
     assert f"A step is 6 batches (3 processes x 2 each), about {tokens:,.0f} tokens" in text
-    assert f"An epoch is {report.batches / 6:,.1f} steps" in text
+    assert f"an epoch is {report.batches / 6:,.1f} steps" in text
 
 
 def test_parameters_are_counted_once_in_the_module_that_has_them(told, make_task):

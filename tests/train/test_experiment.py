@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +15,9 @@ from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.run.checkpoint_directory import Ratings, SaveError
 from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.signals import SignalStop, StopRequest
+from t2t_torch.train import experiment
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import BaselineCheck, Experiment
 from t2t_torch.train.run_config import SCHEDULES
@@ -537,23 +538,25 @@ def test_a_lower_end_than_the_run_has_reached_is_not_its_end(make_estimator):
     assert (first.directory.ended_at(), reports(estimator, "dev")) == (None, [])
 
 
-@pytest.mark.parametrize("rated_first", [True, False])
-def test_a_check_of_baselines_keeps_the_best_and_the_newest_step(tmp_path, rated_first):
-    check = BaselineCheck(None, tmp_path)
-    ratings, directory = Ratings(tmp_path), SimpleNamespace(path=tmp_path)
+@pytest.mark.parametrize(("rated", "accuracy"), [(True, 0.9), (False, 0.2)])
+def test_a_check_of_baselines_is_of_the_best_step_or_the_newest(
+    tmp_path, monkeypatch, rated, accuracy
+):
+    ratings, metrics = Ratings(tmp_path), MetricsFile(tmp_path)
     for step, value in enumerate([0.5, 0.9, 0.1, 0.7, 0.2], 1):
-        estimator = SimpleNamespace(
-            world=SimpleNamespace(leads=True), state=SimpleNamespace(step=step), directory=directory
-        )
-        actions = [
-            lambda: ratings.add(step, value, lower_is_better=False, others=()),  # noqa: B023
-            partial(check.after_evaluation, estimator, Split.EVAL, {"accuracy": value}),
-        ]
-        for act in actions if rated_first else reversed(actions):
-            act()
-    assert check.state() == {"metrics": [[2, {"accuracy": 0.9}], [5, {"accuracy": 0.2}]]}
-    again = BaselineCheck(None, tmp_path)
-    again.restore(check.state())
-    assert again._best(estimator) == 2
-    (tmp_path / ratings._file.name).write_text("{")
-    assert again._best(estimator) == 5
+        ratings.add(step, value, lower_is_better=False)
+        metrics.add("dev", step, {"accuracy": value})
+        metrics.add("train", step, {"accuracy": 1.0})
+    if not rated:
+        (tmp_path / ratings._file.name).write_text("{")
+    monkeypatch.setattr(experiment, "warnings_of", lambda *known: [str(known[-1])])
+    said = []
+    estimator = SimpleNamespace(
+        task=SimpleNamespace(hparams=SimpleNamespace(fits=False)),
+        has_ended=True,
+        world=SimpleNamespace(leads=True),
+        directory=SimpleNamespace(path=tmp_path),
+        say=said.append,
+    )
+    BaselineCheck(None, tmp_path).end(estimator)
+    assert len(said) == 1 and f"'accuracy': {accuracy}" in said[0]

@@ -30,7 +30,7 @@ SMALL = ["--worker_gpu=0", "--local_eval_frequency=2", "--hparams=batch_size=64"
 USERS_MODEL = """
 from helpers_of_mine.words import WORDS
 from t2t_torch.hparams.text_cnn import TextCnnHParams
-from t2t_torch.models.text_cnn import TextCnn
+from t2t_torch.models.text_classifier import TextCnn
 from t2t_torch.registry import register_hparams, register_model
 from t2t_torch.hparam import hp
 

@@ -121,3 +121,13 @@ def test_a_run_without_its_limit_or_with_more_patience_trains_on(make_estimator)
         Experiment(longer).run("continuous_train_and_eval")
         assert longer.state.step == before["train_steps"]
         longer.close()
+
+
+def test_a_run_that_continues_with_another_limit_records_how_before_its_first_step(tmp_path):
+    _, step, seconds = timed(tmp_path, lambda _: 1.0, 200, stop_after=60)
+    changed = Pace(tmp_path, 1000, 120, TrainerState(step=step, seconds=seconds))
+    assert changed.position(step) > step  # the limit of 200 seconds has advanced it
+    changed.begin(ONE_PROCESS)
+    resumed = Pace(tmp_path, 1000, 120, TrainerState(step=step + 3, seconds=seconds + 3))
+    assert resumed.position(step + 3) == changed.position(step + 3)
+    assert resumed.end == changed.end

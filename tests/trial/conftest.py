@@ -17,7 +17,7 @@ from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.trial import pytorch_trial, user_code
-from t2t_torch.trial.config import ExperimentConfig
+from t2t_torch.trial.experiment import ExperimentConfig
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.pytorch_trial import TrialContext
 from t2t_torch.yaml_file import read_mapping

@@ -13,9 +13,9 @@ from pathlib import Path
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import pytorch_trial
-from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.preparation import download
 from t2t_torch.trial.pytorch_trial import TrialContext
+from t2t_torch.trial.user_code import load_definition
 
 
 def main(spec: str, folder: Path, way: str) -> None:

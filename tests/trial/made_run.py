@@ -13,9 +13,9 @@ from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.code import keep_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.trial import pytorch_trial
-from t2t_torch.trial.definition import call, instance_of, load_definition
+from t2t_torch.trial.experiment import NAME, RunRecord, copies_of
 from t2t_torch.trial.pytorch_trial import TrialContext
-from t2t_torch.trial.run_record import NAME, RunRecord, copies_of
+from t2t_torch.trial.user_code import call, instance_of, load_definition
 
 SEED = 5
 """Of the runs that `made` begins."""

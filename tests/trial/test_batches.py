@@ -21,8 +21,16 @@ from torch import Tensor
 from torch.utils import data
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
-from t2t_torch.trial.epoch_orders import EpochOrders, IsolatedStream, isolated, mix, order_of_epoch
+from t2t_torch.trial.epoch_orders import (
+    EpochOrders,
+    IsolatedStream,
+    TrialBatch,
+    TrialEvalBatches,
+    TrialTrainBatches,
+    isolated,
+    mix,
+    order_of_epoch,
+)
 
 ITEMS = 23
 Drawn = tuple[list[int], list[list[float]]]
@@ -490,7 +498,7 @@ def test_workers_end_with_the_reading_and_with_the_process() -> None:
     script = """if True:
         import torch
         from torch.utils import data
-        from t2t_torch.trial.batches import TrialTrainBatches
+        from t2t_torch.trial.epoch_orders import TrialTrainBatches
         loader = data.DataLoader(data.TensorDataset(torch.zeros(9)), num_workers=2)
         source = iter(TrialTrainBatches(loader, seed=0))
         next(source)

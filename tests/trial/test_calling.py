@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.definition import ACCEPTED, call
+from t2t_torch.trial.user_code import ACCEPTED, call
 
 
 def given(function, what, count):

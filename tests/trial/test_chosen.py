@@ -7,7 +7,7 @@ import math
 import pytest
 
 from t2t_torch.errors import ConfigError
-from t2t_torch.trial.run_record import by_name, chosen_values, parse_changes, read_value
+from t2t_torch.trial.experiment import by_name, chosen_values, parse_changes, read_value
 
 HYPERPARAMETERS = {
     "learning_rate": {"type": "log", "minval": -4, "maxval": -1, "base": 10, "count": 4},

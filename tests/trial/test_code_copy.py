@@ -12,8 +12,8 @@ from made_run import code, made_run
 from t2t_torch.run import checksums
 from t2t_torch.run import code as run_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.trial.definition import Definition, load_definition
-from t2t_torch.trial.run_record import changed_code, copies_of, copy_of
+from t2t_torch.trial.experiment import changed_code, copies_of, copy_of
+from t2t_torch.trial.user_code import Definition, load_definition
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import user_code
-from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.pytorch_trial import InvalidHP
+from t2t_torch.trial.user_code import load_definition
 
 HEAD = "from pedl.frameworks.pytorch import PyTorchTrial\n"
 LOADERS = "def make_data_loaders(experiment_config, hparams): pass\n"

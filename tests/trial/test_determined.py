@@ -14,9 +14,9 @@ from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.train.random_state import seeded
 from t2t_torch.trial.context import ContextScheduler, JointOptimizer, PyTorchTrialContext
-from t2t_torch.trial.definition import instance_of, load_definition
 from t2t_torch.trial.epoch_orders import order_of_epoch
 from t2t_torch.trial.predictor import validation_inputs
+from t2t_torch.trial.user_code import instance_of, load_definition
 
 GAN = {"global_batch_size": 8, "latent_dim": 3, "lr": 0.05}
 OLDER = {"global_batch_size": 8, "size": 8, "lr": 1.0}

@@ -14,9 +14,9 @@ from together import run_together
 
 from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.preparation import download
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
+from t2t_torch.trial.user_code import Definition
 
 PROCESS = Path(__file__).parent / "downloading_process.py"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ConfigError
-from t2t_torch.trial.config import ExperimentConfig, Length, LengthScale
+from t2t_torch.trial.experiment import ExperimentConfig, Length, LengthScale
 
 WHOLE = """\
 name: mnist
@@ -179,7 +179,7 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
         ),
         (
             {"searcher": {"name": "single_"}},
-            "searcher.name: 'single_': should be 'single', 'random'",
+            "searcher.name: 'single_': should be 'adaptive_asha', 'asha'",
         ),
         ({"searcher": {"name": "random"}}, "a search (random) needs metric"),
         ({"searcher": {"max_steps": "4"}}, "searcher.max_steps: '4': should be a valid integer."),
@@ -315,7 +315,7 @@ def test_records_per_epoch_says_how_long_an_epoch_is(tmp_path: Path) -> None:
 
 def test_reading_a_configuration_imports_no_torch() -> None:
     script = (
-        "import sys; from t2t_torch.trial.config import ExperimentConfig; "
+        "import sys; from t2t_torch.trial.experiment import ExperimentConfig; "
         "ExperimentConfig.from_dict({}); print({'torch', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -115,7 +115,6 @@ def test_a_strange_leaf_is_said_once(monkeypatch):
         pass
 
     lines: list[str] = []
-    monkeypatch.setattr(nested, "_WARNED", set())
     monkeypatch.setattr(nested.logging, "warning", lambda line, *given: lines.append(line % given))
     leaf = Strange()
     assert to_device([leaf, leaf, Strange()], CPU)[0] is leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import CheckpointError
-from t2t_torch.trial.run_record import NAME, RunRecord
+from t2t_torch.trial.experiment import NAME, RunRecord
 
 CONFIG = {
     "description": "a trial",

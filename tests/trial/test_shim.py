@@ -16,8 +16,8 @@ from torch import nn
 
 from t2t_torch import PyTorchTrial
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.definition import instance_of
 from t2t_torch.trial.pedl_module import add_removed_names, install_shim, remove_removed_names
+from t2t_torch.trial.user_code import instance_of
 
 NAMES = {
     "pedl": "Constant Experiment InvalidHP Reducer get_experiment_id get_trial_id "
@@ -80,7 +80,7 @@ def test_an_installed_pedl_is_left_alone_and_its_trials_are_trials(tmp_path):
     )
     script = (
         "from t2t_torch.trial.pedl_module import install_shim\nassert not install_shim()\n"
-        "from t2t_torch.trial.definition import load_definition\n"
+        "from t2t_torch.trial.user_code import load_definition\n"
         "assert load_definition('model_def.py').trial_class.__name__ == 'MyTrial'"
     )
     done = run(script, tmp_path)

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 from t2t_torch.search_space import AnyValue
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
+from t2t_torch.tune.search_plan import SearchRecord, SpaceAxis, State, TrialRecord
 
 AXES = (
     SpaceAxis("learning_rate_constant", "double", log=True, low=0.1, high=4.0),

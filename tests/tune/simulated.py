@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
-from t2t_torch.tune.searcher import SearchState, SearchTask
+from t2t_torch.tune.shared_search import SearchState, SearchTask
 
 SPACE = Space({"x": Double(0.0, 1.0)})
 

@@ -19,15 +19,13 @@ from t2t_torch.tune.findings import (
     edges,
     evidence_of,
     hparams_flag,
-    newest_shared,
     set_name,
     summary,
     to_json,
-    value_at,
     verdict,
     write_findings,
 )
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.search_plan import SearchRecord, SpaceAxis, TrialRecord
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -189,8 +187,7 @@ def test_a_value_counts_only_where_it_was_measured() -> None:
     there = {"state": "stopped", "step": 90, "value": 0.6, "curve": ((90, 0.6),)}
     both = changed(changed(record, 0, **ahead), 1, **there)
     one, other = both.trials
-    assert [value_at(one, step) for step in (50, 90)] == [0.5, None]
-    assert newest_shared(one, other) is None
+    assert (one.values, other.values) == ({50: 0.5}, {90: 0.6})
     assert common_step([one]) == 50
     evidence = evidence_of(both)
     assert evidence is not None and evidence.best.number == 1

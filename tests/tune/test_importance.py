@@ -12,7 +12,7 @@ import pytest
 
 from t2t_torch.search_space import AnyValue
 from t2t_torch.tune.findings import LEAST_TRIALS, Importance, importance_of
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.search_plan import SearchRecord, SpaceAxis, TrialRecord
 
 SPACE = (
     SpaceAxis("rate", "double", log=True, low=1e-4, high=1.0),

@@ -12,8 +12,8 @@ import pytest
 from simulated import SPACE, plan
 
 from t2t_torch.reporter import CONSOLE, JsonLinesReporter, reporting
-from t2t_torch.tune.search_record import SearchRecord, TrialRecord
-from t2t_torch.tune.searcher import SearchState
+from t2t_torch.tune.search_plan import SearchRecord, TrialRecord
+from t2t_torch.tune.shared_search import SearchState
 from t2t_torch.workflows.search import SearchProgress, TrialPace, summary
 
 

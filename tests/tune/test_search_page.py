@@ -15,10 +15,15 @@ from planted_search import of_a_trial, planted_search
 
 from t2t_torch.files import write_text
 from t2t_torch.reports.plots import AxisScale
-from t2t_torch.tune.findings import evidence_of, ready_to_paste
-from t2t_torch.tune.plots import scale_of, scale_of_metric, scale_of_steps, trial_curves
-from t2t_torch.tune.search_page import BEHAVIOUR, search_page
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.findings import evidence_of, ready_to_paste, scale_of
+from t2t_torch.tune.search_page import (
+    BEHAVIOUR,
+    scale_of_metric,
+    scale_of_steps,
+    search_page,
+    trial_curves,
+)
+from t2t_torch.tune.search_plan import SearchRecord, SpaceAxis, TrialRecord
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -10,7 +10,7 @@ from simulated import SPACE, Simulation, plan, simulated
 
 from t2t_torch.errors import UsageError
 from t2t_torch.search_space import Categorical, Constant, Double, Integer, LogDouble, Space
-from t2t_torch.tune.searcher import SearchState, SearchTask, key
+from t2t_torch.tune.shared_search import SearchState, SearchTask, key
 
 
 def loss(task: SearchTask) -> float:

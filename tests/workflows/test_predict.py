@@ -9,8 +9,8 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
+from t2t_torch.decode.predicted_file import _tagged
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.workflows.predicted_file import _tagged
 
 ROWS = [{"text": f"{word} {n} x", "label": word[0]} for word in ("good", "bad") for n in range(40)]
 

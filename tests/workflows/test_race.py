@@ -17,6 +17,7 @@ import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.reports.slices import wilson_interval
 from t2t_torch.run.directory import Lock
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.signals import StopRequest
@@ -56,14 +57,14 @@ def data_dir(own_registry, tmp_path, monkeypatch):
 def test_the_plan_fits_into_the_time(seconds):
     planned = race._capped(CANDIDATES, seconds + 3 * race._START_SECONDS, 2)
     assert race._makespan(sorted(one.seconds for one in planned), 2) <= seconds + 19
-    assert planned[0].train_steps == 1000  # a cheap one is never shortened for the others
-    assert (planned[2].train_steps < 1000) is (seconds < 100)
-    assert all(one.settings["local_eval_frequency"] * 8 <= one.train_steps for one in planned)
+    assert planned[0].planned_steps == 1000  # a cheap one is never shortened for the others
+    assert (planned[2].planned_steps < 1000) is (seconds < 100)
+    assert all(one.settings["local_eval_frequency"] * 8 <= one.planned_steps for one in planned)
 
 
 @pytest.mark.quick
 def test_an_interval_is_wilsons_and_equal_runs_are_ranked_by_time():
-    low, high = leaderboard.interval(0.9, 100)
+    low, high = wilson_interval(0.9, 100)
     assert (round(low, 4), round(high, 4)) == (0.8256, 0.9448)  # statsmodels, method="wilson"
     assert leaderboard.noise_of_gain(1.0, 48) == pytest.approx(math.sqrt(0.02 / 2 / 48))
     name = "metrics-x/targets/accuracy"
@@ -98,9 +99,21 @@ def test_a_race_leaves_the_best_run_and_a_leaderboard(data_dir, tmp_path, capsys
     assert {one.name for one in board.standings} == sets and len(sets) == 3
     values = [one.value for one in board.standings]
     assert values == sorted(values, reverse=True)
-    assert run.resolve().name == board.standings[0].name
+    # The rows that were held out for dev are trained on in the end.
+    best = board.standings[0].name
+    assert run.resolve().name == board.run.name == f"{best}.all"
+    assert json.loads((run / "hparams.json").read_text())["fold"] == "all"
+    assert not [one for one in MetricsFile(run).read() if one["split"] == "dev"]
     assert all(one.megabytes > 0 and one.milliseconds > 0 for one in board.standings)
     assert "dev accuracy" in capsys.readouterr().out
+    # A metric that the problem does not have, as of imbalanced classes.
+    f1 = leaderboard._value_on_dev(
+        [race_folder(run) / best], "metrics-moods/targets/f1_macro", data_dir
+    )
+    assert f1 == pytest.approx(board.standings[0].value, abs=0.05)
+    # The command once more trains nothing, and measures nothing on rows that were trained on.
+    t2t.train(data_dir=data_dir, output_dir=run)
+    assert not [one for one in MetricsFile(run).read() if one["split"] == "dev"]
     # The link was lost: it is made again, from another working directory, and nothing is trained.
     run.unlink()
     run.symlink_to("nowhere")
@@ -114,8 +127,22 @@ def test_a_race_leaves_the_best_run_and_a_leaderboard(data_dir, tmp_path, capsys
     (tmp_path / "moved").mkdir()
     for one in (run, race_folder(run)):
         one.rename(tmp_path / "moved" / one.name)
-    metrics = t2t.evaluate(tmp_path / "moved" / "run", data_dir)
+    assert (tmp_path / "moved" / "run").resolve().name == f"{best}.all"
+    metrics = t2t.evaluate(tmp_path / "moved" / "run.race" / best, data_dir)
     assert metrics["accuracy"] == pytest.approx(board.standings[0].value)
+
+
+def test_a_portfolio_has_the_recommended_model_again_with_another_seed(data_dir, monkeypatch):
+    portfolio = ("linear/linear_tiny", "again")
+    monkeypatch.setattr(type(registry.problem("moods")), "portfolio", portfolio)
+    made = race.Race("moods", data_dir, data_dir, minutes=1, settings={}, stop=StopRequest())
+    chosen = recommend_several("moods", data_dir)
+    assert [one.further_seed for one in chosen] == [0, 0, 1]
+    first, _, again = (made._candidate(one, 1.0) for one in chosen)
+    assert again.name == f"{first.name}.seed2"
+    assert again.settings == first.settings | {"random_seed": 2}  # 1 is that of the first
+    assert again.train_steps == 2 * first.train_steps
+    assert race._kept(3, 2) == 2 and race._kept(2, 2) == 2 and race._kept(9, 2) == 5
 
 
 @pytest.mark.quick
@@ -211,11 +238,7 @@ def test_a_killed_race_ends_with_the_same_leaderboard_and_weights(data_dir, tmp_
     ]
     assert one.members == other.members
     best = one.standings[0]
-    weights = [
-        (
-            tmp_path / f"{name}.race" / best.name / f"ckpt-{best.step}" / "model.safetensors"
-        ).read_bytes()
-        for name in ("whole", "parts")
-    ]
+    file = f"{one.run.name}/ckpt-{best.step}/model.safetensors"
+    weights = [(tmp_path / f"{name}.race" / file).read_bytes() for name in ("whole", "parts")]
     assert weights[0] == weights[1]
     assert not math.isnan(best.value) and registry.problem("moods")

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected
-from t2t_torch.declaration.proposal import Proposal
-from t2t_torch.declaration.roles import Body, bodies, count, some
+from t2t_torch.declaration.proposal import Body, Proposal, bodies, count, some
 from t2t_torch.declaration.rows import ON
 from t2t_torch.registry import register_proposer
 from t2t_torch.runtime.prediction import WRITTEN_LIST
+from t2t_torch.text.near_duplicates import spellings
 
 _NUMBER_NAMES = "score rating stars star price value grade"
 _FEWEST_ONE_HOT = 3  # columns of 0 and 1 that are surely labels of one kind
@@ -25,19 +25,13 @@ def propose_classes(table: FileColumns) -> Iterator[Proposal]:
         for label, fit in labels:
             if label.name in body.names:
                 continue
-            score = body.score * fit
-            if first_of_a_list(table, label) or label.separator[1] >= 0.9:
-                score *= 0.7  # of several labels
+            is_one_of_several = first_of_a_list(table, label) or label.separator[1] >= 0.9
+            score = 0.7 * fit if is_one_of_several else fit
+            meaning = f"the label {label.name!r}"
             reasons = [*body.reasons, f"{label.name!r} has {count(label.distinct, 'label')}"]
-            yield Proposal(
-                "text2class",
-                {"inputs": body.column, "targets": label.name},
-                score,
-                f"the label {label.name!r}",
-                reasons,
-                [*body.doubts, *_others(table, labels, label), *of_labels(label)],
-            )
-        yield from _one_hot(table, body)
+            doubts = [*_others(table, labels, label), *of_labels(label)]
+            yield body.proposal("text2class", label.name, score, meaning, reasons, doubts)
+        yield from _one_hot(table, body, "text2class")
 
 
 def targets(table: FileColumns, role: Literal["label", "number"]) -> list[tuple[Inspected, float]]:
@@ -92,10 +86,7 @@ def of_labels(label: Inspected) -> list[str]:
             f"{label.name!r} is used as the label because of its name: it has {label.distinct} "
             f"labels in {len(label.values)} rows, too few rows to learn them."
         )
-    by_form: dict[str, list[str]] = {}
-    for value in label.counts:
-        by_form.setdefault(" ".join(value.lower().split()), []).append(value)
-    alike = [values for values in by_form.values() if len(values) > 1]
+    alike = spellings(label.counts)
     if alike:
         shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_SHOWN])
         messages.append(f"labels that differ only by case or spaces are different labels: {shown}.")
@@ -110,58 +101,36 @@ def of_labels(label: Inspected) -> list[str]:
     return messages
 
 
-def one_hot_columns(table: FileColumns) -> list[Inspected]:
-    """Returns the columns of 0 and 1 that may be labels, without metadata of the row."""
+def _one_hot(table: FileColumns, body: Body, kind: str) -> Iterator[Proposal]:
+    """Yields the proposal of labels with a column of 0 and 1 each, if they are of the kind: one
+    label in each row, or several.
+    """
     found = [one for one in table if one.is_binary and one.filled > 0.9]
-    return [one for one in found if not one.is_about_rows and one.name not in table.derived]
-
-
-def _sums(columns: Sequence[Inspected]) -> list[int]:
-    """Returns the number of columns that are on in each row."""
+    columns = [one for one in found if not one.is_about_rows and one.name not in table.derived]
     rows = zip(*(one.rows for one in columns), strict=True)
-    return [sum(str(value).lower() in ON for value in r) for r in rows]
-
-
-def _one_hot(table: FileColumns, body: Body) -> Iterator[Proposal]:
-    """Yields the one label of each row, if labels have a column each."""
-    columns = one_hot_columns(table)
-    if len(columns) >= _FEWEST_ONE_HOT and set(_sums(columns)) == {1}:
-        names = [one.name for one in columns]
-        doubt = f"{some(list(map(repr, names)))} are read as labels: one of them is 1 in each row."
-        yield Proposal(
-            "text2class",
-            {"inputs": body.column, "targets": {"column": names, "one_hot": True}},
-            body.score,
-            f"which of {len(names)} columns is 1",
-            body.reasons,
-            [*body.doubts, doubt],
-        )
+    is_one = {sum(str(value).lower() in ON for value in row) for row in rows} == {1}
+    is_sure = len(columns) >= _FEWEST_ONE_HOT
+    if is_one is not (kind == "text2class") or len(columns) < 2 or (is_one and not is_sure):
+        return
+    score, verb, how = 1.0, "is", ": one of them is 1 in each row"
+    if not is_one:
+        score, verb, how = 0.95 if is_sure else 0.5, "are", ", each where its column is 1"
+    names = [one.name for one in columns]
+    doubt = f"{some(list(map(repr, names)))} are read as labels{how}."
+    meaning = f"which of {len(names)} columns {verb} 1"
+    target = {"column": names, "one_hot": True}
+    yield body.proposal(kind, target, score, meaning, body.reasons, [doubt])
 
 
 @register_proposer("text2multilabel")
 def propose_several_labels(table: FileColumns) -> Iterator[Proposal]:
     """Proposes several labels for each text: lists, parts of cells, or columns of 0 and 1."""
-    columns = one_hot_columns(table)
     for body in bodies(table):
         for score, target, name, doubts in _label_sets(table):
-            if name in body.names:
-                continue
-            fields = {"inputs": body.column, "targets": target}
-            meaning = f"several labels of {name!r}"
-            doubts = [*body.doubts, *doubts]
-            yield Proposal("text2multilabel", fields, body.score * score, meaning, (), doubts)
-        if len(columns) > 1 and set(_sums(columns)) != {1}:
-            names = [one.name for one in columns]
-            score = 0.95 if len(columns) >= _FEWEST_ONE_HOT else 0.5
-            shown = some(list(map(repr, names)))
-            yield Proposal(
-                "text2multilabel",
-                {"inputs": body.column, "targets": {"column": names, "one_hot": True}},
-                body.score * score,
-                f"which of {len(names)} columns are 1",
-                body.reasons,
-                [*body.doubts, f"{shown} are read as labels, each where its column is 1."],
-            )
+            if name not in body.names:
+                meaning = f"several labels of {name!r}"
+                yield body.proposal("text2multilabel", target, score, meaning, (), doubts)
+        yield from _one_hot(table, body, "text2multilabel")
 
 
 def _label_sets(table: FileColumns) -> Iterator[tuple[float, Any, str, list[str]]]:
@@ -189,15 +158,10 @@ def propose_numbers(table: FileColumns) -> Iterator[Proposal]:
     """Proposes a number for each text."""
     for body in bodies(table):
         for number, fit in targets(table, "number"):
-            named = 0.05 * number.is_named(_NUMBER_NAMES)
-            yield Proposal(
-                "text2real",
-                {"inputs": body.column, "targets": number.name},
-                body.score * min(1.0, fit + named),
-                f"the number {number.name!r}, by regression",
-                [f"{number.name!r} holds numbers"],
-                body.doubts,
-            )
+            score = min(1.0, fit + 0.05 * number.is_named(_NUMBER_NAMES))
+            meaning = f"the number {number.name!r}, by regression"
+            reasons = [f"{number.name!r} holds numbers"]
+            yield body.proposal("text2real", number.name, score, meaning, reasons)
 
 
 @register_proposer("multiturn2class")

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from t2t_torch.declaration.columns import FileColumns, Inspected
-from t2t_torch.declaration.proposal import Proposal
+from t2t_torch.declaration.proposal import Proposal, count
 from t2t_torch.declaration.proposers.classes import targets
-from t2t_torch.declaration.roles import count
 from t2t_torch.errors import DataError
 from t2t_torch.features.audio import open_sound
 from t2t_torch.features.picture import decoded

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from t2t_torch.declaration.columns import FileColumns, Inspected, overlap
-from t2t_torch.declaration.proposal import Proposal
+from t2t_torch.declaration.columns import FileColumns, overlap
+from t2t_torch.declaration.proposal import Proposal, is_heading, pairs, repeats, texts_of
 from t2t_torch.declaration.proposers.classes import of_labels, targets
-from t2t_torch.declaration.roles import is_heading, pairs, texts_of
 from t2t_torch.registry import register_proposer
 
-_MAX_REPEATED = 0.6  # maximum fraction of distinct values of a query column, as queries repeat
 _PAIR_NUMBERS = "score similarity relatedness"
-
-
-def _repeats(one: Inspected) -> bool:
-    return one.distinct <= _MAX_REPEATED * len(one.values)
 
 
 @register_proposer("textpair2class")
@@ -25,7 +19,7 @@ def propose_pair_classes(table: FileColumns) -> Iterator[Proposal]:
         for label, fit in targets(table, "label"):
             if label in (first, second):
                 continue
-            is_query = label.is_binary and label.is_number and _repeats(first)
+            is_query = label.is_binary and label.is_number and repeats(first)
             doubt = (
                 "the two texts are used as a pair; if they are parts of one text, it is "
                 f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
@@ -65,7 +59,7 @@ def propose_relevance(table: FileColumns) -> Iterator[Proposal]:
             continue
         for query in texts:
             for document in texts:
-                if query is document or not _repeats(query) or document.distinct <= query.distinct:
+                if query is document or not repeats(query) or document.distinct <= query.distinct:
                     continue
                 doubt = (
                     f"{query.name!r} often repeats, so it is used as a query; otherwise it is "

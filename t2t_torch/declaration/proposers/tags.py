@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected, aligned, determined
-from t2t_torch.declaration.proposal import Proposal
+from t2t_torch.declaration.proposal import Proposal, some
 from t2t_torch.declaration.proposers.classes import targets
-from t2t_torch.declaration.roles import some
 from t2t_torch.registry import register_proposer
 from t2t_torch.runtime.prediction import WRITTEN_LIST
 

@@ -186,9 +186,16 @@ def renamed(name: str, patterns: Mapping[str, str]) -> str | None:
 
 
 def tensors(weights: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Returns arrays as contiguous tensors of float32."""
-    arrays = {name: np.array(value, np.float32, order="C") for name, value in weights.items()}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    """Returns arrays as contiguous tensors of float32; `a.b#1` is the second part of `a.b`."""
+    parts: dict[str, dict[int, Array]] = {}
+    for name, value in weights.items():
+        ours, _, number = name.partition("#")
+        parts.setdefault(ours, {})[int(number or 0)] = value
+    arrays = {name: np.concatenate([of[i] for i in sorted(of)]) for name, of in parts.items()}
+    return {
+        name: torch.from_numpy(np.array(array, np.float32, order="C"))
+        for name, array in arrays.items()
+    }
 
 
 def refuse_unknown(names: Iterable[str], what: str) -> None:

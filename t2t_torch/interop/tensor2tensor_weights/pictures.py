@@ -228,17 +228,16 @@ def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     unknown = []
     for name, value in variables.items():
         part = re.search(r"body/decoder_layer_(\d+)/.*self_attention/([qkv])/kernel$", name)
-        if part and part[2] == "q":
-            parts = [variables[re.sub("q/kernel$", f"{one}/kernel", name)].T for one in "qkv"]
-            ours = f"decoder.{part[1]}.attention.query_key_value.weight"
-            weights[ours] = np.concatenate(parts)
+        if part:
+            number = "qkv".index(part[2])
+            weights[f"decoder.{part[1]}.attention.query_key_value.weight#{number}"] = value.T
         elif of_rows := renamed(name, _ROWS):
             rows = value.T if name.endswith("output_conv/kernel") else value
             above = np.zeros((NUM_RESERVED, *rows.shape[1:]), np.float32)
             weights[of_rows] = np.concatenate([above, rows])
         elif inside := renamed(name, _IMAGETRANSFORMER_NAMES):
             weights[inside] = value.T
-        elif not part:
+        else:
             unknown.append(name)
     refuse_unknown(unknown, "imagetransformer")
     return tensors(weights)

@@ -66,23 +66,19 @@ def convert_hparams(
 
 def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables of a model as weights by our names."""
-    tables: dict[str, dict[int, Array]] = {}
     weights: dict[str, Array] = {}
     unknown = []
     names = _TABLES_OF_CNN if model == "text_cnn" else _TABLES
     for name, value in variables.items():
         table = re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name)
         if table and (model != "text_cnn" or table[1] in names):
-            for ours in names.get(table[1], ()):
-                tables.setdefault(ours, {})[int(table[2])] = value
+            weights |= {f"{ours}#{table[2]}": value for ours in names.get(table[1], ())}
             continue
         found = dict(_weights(name, value, variables))
         weights |= found
         if not found:
             unknown.append(name)
     refuse_unknown(unknown, "text_cnn" if model == "text_cnn" else "an LSTM model")
-    for ours, pieces in tables.items():
-        weights[ours] = np.concatenate([pieces[number] for number in sorted(pieces)])
     return tensors(weights)
 
 

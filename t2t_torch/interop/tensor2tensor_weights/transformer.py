@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from t2t_torch import registry
@@ -152,7 +151,7 @@ def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
 
 def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables as weights by our names."""
-    parts: dict[str, dict[int, Array]] = {}
+    weights: dict[str, Array] = {}
     unknown = []
     for name, value in variables.items():
         if "/targets_bottom/real/" in name or name.endswith("/ffn/means"):  # that no model reads
@@ -160,15 +159,9 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
         found, number = place_of(name)
         if not found:
             unknown.append(name)
-        for ours in found:
-            parts.setdefault(ours, {})[number] = _as_ours(name, value)
+        weights |= {f"{ours}#{number}": _as_ours(name, value) for ours in found}
     refuse_unknown(unknown, "a Transformer")
-    return tensors(
-        {
-            name: np.concatenate([pieces[i] for i in sorted(pieces)])
-            for name, pieces in parts.items()
-        }
-    )
+    return tensors(weights)
 
 
 def place_of(name: str) -> tuple[tuple[str, ...], int]:

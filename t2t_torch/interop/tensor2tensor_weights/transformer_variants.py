@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from t2t_torch.hparam import HParams
@@ -216,7 +215,6 @@ _LINEARS = {
 def _split_evolved(variables: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Returns the weights of all layers by our names, and the variables of the rest."""
     own: dict[str, Array] = {}
-    parts: dict[str, dict[str, Array]] = {}
     plain, unknown = {}, []
     for name, value in variables.items():
         match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
@@ -225,21 +223,20 @@ def _split_evolved(variables: Mapping[str, Array]) -> tuple[dict[str, Array], di
             continue
         layer, scope, inside = f"{match[1]}.{match[2]}.", match[3], match[4]
         if found := re.fullmatch(r"multihead_attention/(q|k|v|output_transform)/kernel", inside):
-            parts.setdefault(layer + _SCOPES[scope][1], {})[found[1]] = value.T
+            place = _SCOPES[scope][1]
+            own[f"{layer}{place}.{_PARTS[place.endswith('_memory')][found[1]]}"] = value.T
         elif (one := _evolved_weight(scope, inside, value)) is not None:
             own[layer + one[0]] = one[1]
         else:
             unknown.append(name)
     refuse_unknown(unknown, "an Evolved Transformer")
-    for place, part in parts.items():
-        own[f"{place}.output.weight"] = part["output_transform"]
-        if place.endswith("_memory"):
-            own[f"{place}.query.weight"] = part["q"]
-            own[f"{place}.key_value.weight"] = np.concatenate([part["k"], part["v"]])
-        else:
-            joint = np.concatenate([part["q"], part["k"], part["v"]])
-            own[f"{place}.query_key_value.weight"] = joint
     return own, plain
+
+
+_SELF = {part: f"query_key_value.weight#{number}" for number, part in enumerate("qkv")}
+_MEMORY = {"q": "query.weight", "k": "key_value.weight#0", "v": "key_value.weight#1"}
+_PARTS = [{**parts, "output_transform": "output.weight"} for parts in (_SELF, _MEMORY)]
+"""Our names of the maps of attention: to the layer itself, and to the encoder's output."""
 
 
 def _evolved_weight(scope: str, inside: str, value: Array) -> tuple[str, Array] | None:
