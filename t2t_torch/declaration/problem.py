@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -457,7 +456,6 @@ class DeclaredProblem(FromJson):
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # Bad rows of the training files were already reported for the training split.
         bad = BadRecords("skip") if split in held_out else self.bad_records
-        queries: dict[str, tuple[int, Iterator[int]]] = {}  # numbers, and those of documents
         count = elsewhere = 0
         rows, maker = self._rows(tmp_dir), self.sample_maker
         every = functools.partial(rows.records, Split.TRAIN, BadRecords("skip"))
@@ -479,11 +477,6 @@ class DeclaredProblem(FromJson):
                 logging.error("%s: no sample could be made of this row.", record.place)
                 raise
             count += 1
-            if getattr(self, "max_queries", 0):
-                number, documents = queries.setdefault(
-                    sample["query"], (len(queries), itertools.count())
-                )
-                sample["place"] = [number, next(documents)]
             yield sample
         if not count:
             raise self._nothing(split, files.of(split).part, elsewhere)

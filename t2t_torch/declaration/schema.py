@@ -456,7 +456,6 @@ KINDS: Mapping[str, ProblemKind] = {
         "t2t_torch.problem_types.classification:QueryRelevanceProblem",
         {"query": FieldType.TEXT, "document": FieldType.TEXT, "targets": FieldType.LABEL},
         ("query",),
-        (*_VOCABULARY, "max_queries", "max_documents"),
     ),
     "spanqa": ProblemKind(
         "t2t_torch.problem_types.words:SpanQAProblem",

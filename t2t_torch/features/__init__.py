@@ -15,7 +15,7 @@ from t2t_torch.features.label import NO_SPAN as NO_SPAN
 from t2t_torch.features.label import Choice as Choice
 from t2t_torch.features.label import ClassLabel as ClassLabel
 from t2t_torch.features.label import MultiLabel as MultiLabel
-from t2t_torch.features.label import QueryPlace as QueryPlace
+from t2t_torch.features.label import QueryId as QueryId
 from t2t_torch.features.label import SoftLabel as SoftLabel
 from t2t_torch.features.label import Span as Span
 from t2t_torch.features.label import Tags as Tags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -267,38 +268,20 @@ class Span(Feature):
 
 
 @dataclass(frozen=True)
-class QueryPlace(Feature):
-    """Indices of a query and of one of its documents, both from 0; `[B, 2]` in a batch.
+class QueryId(Feature):
+    """Identifies the query of a document by a hash of its text; `[B]` int64 in a batch.
 
-    An annotation that metrics use to group the documents of a query across batches.
-
-    Attributes:
-      queries: maximum number of queries of a split.
-      documents: maximum number of documents of a query.
+    An annotation by which metrics group the documents of a query across batches.
     """
 
-    arrow_type: ClassVar[str] = "list<int32>"
-    shape: ClassVar[tuple[int | None, ...]] = (2,)
-    source: ClassVar[str] = "place"
-
-    queries: int
-    documents: int
+    arrow_type: ClassVar[str] = "list<int64>"
+    shape: ClassVar[tuple[int | None, ...]] = ()
+    source: ClassVar[str] = "query"
 
     def encode(self, value: Any) -> list[int]:
-        """Returns both numbers.
+        """Returns 53 bits of the hash: float64 holds them."""
+        return [int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=8).digest()) >> 11]
 
-        Raises:
-          DataError: there are more queries or documents than the maximum.
-        """
-        query, document = (int(number) for number in value)
-        if not (0 <= query < self.queries and 0 <= document < self.documents):
-            raise DataError(
-                f"document {document} of query {query}, counted from 0: the problem says that "
-                f"there are {self.queries} queries of {self.documents} documents at most. Raise "
-                "its max_queries or max_documents."
-            )
-        return [query, document]
-
-    def decode(self, ids: Iterable[int]) -> list[int]:
-        """Returns both numbers."""
-        return [int(number) for number in ids]
+    def decode(self, ids: Iterable[int]) -> int:
+        """Returns the hash."""
+        return next(int(i) for i in ids)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Feature, QueryPlace
+from t2t_torch.features import Feature
 from t2t_torch.features.real import scale
 from t2t_torch.metrics import is_compared, right_rows
 from t2t_torch.metrics.metric import Metric, metric_of, quotient, sums_of
@@ -42,6 +42,8 @@ class Evaluation:
     Attributes:
       sums: [n] float64: for each target the loss, its weight, and the sums of its metrics; may be
         summed over processes (all-reduce) before `result`.
+      rows: rows of the batches, [n, size] float64, of each metric "<target>/<name>" that keeps
+        them; those of all processes are joined before `result`.
     """
 
     def __init__(
@@ -56,33 +58,25 @@ class Evaluation:
             for target, feature in targets.items()
         }
         for target, of in self._metrics.items():
-            lacking = [name for name, metric in of.items() if metric.reads_mask]
-            if lacking and f"{target}_mask" not in notes:
-                raise UsageError(
-                    f"the metric {lacking[0]!r} reads which ids of {target!r} count from the note "
-                    f"'{target}_mask', and the problem has none. Add it to the problem's notes, or "
-                    "take the metric out of its `metrics`."
-                )
             for name, metric in of.items():
-                if metric.reads_place:
-                    place = notes.get(f"{target}_place")
-                    if not isinstance(place, QueryPlace):
-                        raise UsageError(
-                            f"the metric {name!r} reads which document of which query an example "
-                            f"is from the note '{target}_place', and the problem has none. Set "
-                            "its max_queries (in a declaration "
-                            '"settings": {"max_queries": 10000}, then t2t-datagen --overwrite), or '
-                            "take the metric out of its `metrics`."
-                        )
-                    metric.make_room(place.queries, place.documents)
+                if metric.reads and (note := f"{target}_{metric.reads}") not in notes:
+                    raise UsageError(
+                        f"the metric {name!r} reads the note {note!r}, and the problem has none. "
+                        "Add it to the problem's notes, or take the metric out of its `metrics`."
+                    )
         self._problem = problem
         self._standardized = {
             name: feature for name, feature in targets.items() if scale(feature)[0]
         }
         together = len(targets) > 1 and all(map(is_compared, targets.values()))
         self._together = dict(targets) if together else {}
-        sizes = [(2, *(m.size for m in of.values())) for of in self._metrics.values()]
-        self._sizes = [size for of in sizes for size in of] + ([2] if together else [])
+        self._sizes, self.rows = list[int](), dict[str, list[Tensor]]()
+        for target, of in self._metrics.items():
+            self._sizes += [2, *(metric.size for metric in of.values() if not metric.keeps_rows)]
+            for name, metric in of.items():
+                if metric.keeps_rows:
+                    self.rows[f"{target}/{name}"] = [torch.zeros(0, metric.size).double()]
+        self._sizes += [2] if together else []
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
     def update(self, output: Output, batch: Mapping[str, Tensor]) -> None:
@@ -90,7 +84,6 @@ class Evaluation:
         found: list[Tensor] = []
         for target, metrics in self._metrics.items():
             logits, targets = output.logits[target], batch[target]
-            mask = batch.get(f"{target}_mask")
             loss = output.losses[target]
             found.append(sums_of(loss.sum, loss.weight))
             feature = self._standardized.get(target)
@@ -98,15 +91,19 @@ class Evaluation:
                 pair = (logits, targets)
                 if feature is not None and not metric.reads_standardized:
                     pair = (_in_own_units(feature, logits), _in_own_units(feature, targets))
-                if metric.reads_place:
-                    found.append(metric.placed_update(*pair, batch[f"{target}_place"]))
+                if metric.reads:
+                    added = metric.noted_update(*pair, batch[f"{target}_{metric.reads}"])
                 else:
-                    found.append(metric.masked_update(*pair, mask))
-                if found[-1].shape != (metric.size,):
+                    added = metric.update(*pair)
+                if added.shape[metric.keeps_rows :] != (metric.size,):
                     raise UsageError(
                         f"update of metric {name!r} returns its sums, [{metric.size}] (size); got "
-                        f"{list(found[-1].shape)}."
+                        f"{list(added.shape)}."
                     )
+                if metric.keeps_rows:
+                    self.rows[f"{target}/{name}"].append(added.cpu())
+                else:
+                    found.append(added)
         if self._together:
             found.append(all_right(self._together, output.logits, batch))
         device = found[0].device
@@ -125,8 +122,9 @@ class Evaluation:
         for target, metrics in self._metrics.items():
             results["loss"] += quotient(next(sums))
             for name, metric in metrics.items():
-                key = f"metrics-{self._problem}/{target}/{name}"
-                results.update(metric.results(key, next(sums)))
+                key, rows = f"{target}/{name}", self.rows.get(f"{target}/{name}")
+                own = next(sums) if rows is None else torch.cat(rows)
+                results.update(metric.results(f"metrics-{self._problem}/{key}", own))
         if self._together:
             results[f"metrics-{self._problem}/all_targets/exact_match"] = quotient(next(sums))
         return results

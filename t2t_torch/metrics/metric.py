@@ -38,8 +38,8 @@ class Metric(abc.ABC):
     Attributes:
       of: types of targets that the metric applies to; `is_of` sets it for a function.
       lower_is_better: lower values are better; `is_error` sets it for a function.
-      reads_mask: requires the annotation `<target>_mask`: see `masked_update`.
-      reads_place: requires the annotation `<target>_place`: see `placed_update`.
+      reads: X if it requires the annotation `<target>_X`: see `noted_update`.
+      keeps_rows: what it computes for a batch are rows, [n, size], which are kept; not sums.
       reads_standardized: use standardized numeric targets as they are, without conversion to
         original units.
       size: number of sums.
@@ -50,8 +50,8 @@ class Metric(abc.ABC):
 
     of: ClassVar[tuple[type[Feature], ...]] = (Feature,)
     lower_is_better: ClassVar[bool] = False
-    reads_mask: ClassVar[bool] = False
-    reads_place: ClassVar[bool] = False
+    reads: ClassVar[str] = ""
+    keeps_rows: ClassVar[bool] = False
     reads_standardized: ClassVar[bool] = False
     size: int = 2
 
@@ -69,25 +69,12 @@ class Metric(abc.ABC):
           targets: as in the batch.
         """
 
-    def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns the sums of a batch with its `<target>_mask`, which most metrics ignore."""
-        return self.update(logits, targets)
-
-    def make_room(self, queries: int, documents: int) -> None:  # noqa: B027 (most need none)
-        """Sets the maximum number of queries in a split and of documents per query."""
-
-    def placed_update(self, logits: Tensor, targets: Tensor, place: Tensor) -> Tensor:
-        """Returns the sums of a batch with the query and document number of each example.
-
-        Args:
-          logits: the target's logits.
-          targets: as in the batch.
-          place: [B, 2].
-        """
+    def noted_update(self, logits: Tensor, targets: Tensor, note: Tensor) -> Tensor:
+        """Returns the sums of a batch with its annotation, `<target>_<reads>`."""
         return self.update(logits, targets)
 
     def result(self, sums: Tensor) -> float:
-        """Returns the metric from the sums of all batches, [size] float64 on the CPU.
+        """Returns the metric from the sums of all batches, [size] float64 on the CPU, or the rows.
 
         By default it is `quotient`, the mean of values with weights.
         """

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import abc
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from t2t_torch.features import Choice, ClassLabel, Feature
+from t2t_torch.features import Choice, ClassLabel
 from t2t_torch.metrics.metric import Metric, Sums, counted, is_of
 from t2t_torch.registry import register_metric
+
+_Numbers: TypeAlias = npt.NDArray[Any]
 
 
 @register_metric("pairwise_accuracy")
@@ -23,7 +30,7 @@ def pairwise_accuracy(logits: Tensor, targets: Tensor, counts: Tensor) -> Sums:
 
 
 class _OfQueries(Metric):
-    """Stores the score of each document at its position, so sums over batches and processes work.
+    """Keeps the query, the score and the relevance of each document.
 
     A document is relevant if its class is not the first; its score is the log-odds of that.  Ties
     place irrelevant documents first.  Queries whose documents are all relevant or all irrelevant
@@ -31,66 +38,60 @@ class _OfQueries(Metric):
     """
 
     of = (ClassLabel,)
-    reads_place = True
-
-    def __init__(self, feature: Feature) -> None:
-        super().__init__(feature)
-        self.make_room(1, 1)
-
-    def make_room(self, queries: int, documents: int) -> None:
-        """Allocates two numbers per document: its score, and 1 or, if relevant, 2."""
-        self._shape = (queries, documents, 2)
-        self.size = 2 * queries * documents
+    reads = "query"
+    keeps_rows = True
+    size = 3
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns zeros: without positions the queries are unknown."""
-        return torch.zeros(self.size, dtype=torch.float64, device=logits.device)
+        """Returns the rows of documents of one query."""
+        return self.noted_update(logits, targets, torch.zeros_like(targets))
 
-    def placed_update(self, logits: Tensor, targets: Tensor, place: Tensor) -> Tensor:
-        """Returns scores and relevance at their positions.  [B, C], [B], [B, 2]."""
+    def noted_update(self, logits: Tensor, targets: Tensor, note: Tensor) -> Tensor:
+        """Returns the rows of documents and their queries.  [B, C], [B], [B] -> [n, 3] float64."""
         known = counted(self.feature, targets) & (targets >= 0)
-        logits, targets, place = logits[known].double(), targets[known], place[known].long()
+        logits, targets, queries = logits[known].double(), targets[known], note[known].double()
         scores = torch.logsumexp(logits[:, 1:], -1) - logits[:, 0]
-        found = torch.stack([scores.nan_to_num(-1e30), 1.0 + (targets > 0).double()], -1)
-        kept = self.update(logits, targets).view(self._shape)
-        kept[place[:, 0], place[:, 1]] = found
-        return kept.flatten()
+        return torch.stack([queries, scores.nan_to_num(-1e30), (targets > 0).double()], -1)
 
-    def _ranked(self, sums: Tensor) -> Tensor:
-        """Returns the relevance of the documents of each counted query, by falling score.
+    def result(self, sums: Tensor) -> float:
+        """Returns the mean over queries; 0 without queries."""
+        queries, scores, relevant = sums.numpy().T
+        order = np.lexsort((relevant, -scores, queries))
+        _, query, sizes = np.unique(queries[order], return_inverse=True, return_counts=True)
+        first = np.cumsum(sizes) - sizes
+        ranks = np.arange(len(query)) - first[query] + 1
+        found = np.bincount(query, relevant[order], len(sizes))
+        counts = ((found > 0) & (found < sizes))[query] & (relevant[order] > 0)
+        if not counts.any():
+            return 0.0
+        hits = np.cumsum(relevant[order]) - (np.cumsum(found) - found)[query]
+        values = self.values(ranks[counts], hits[counts], found[query][counts])
+        return float(values.sum() / len(np.unique(query[counts])))
 
-        [queries, documents] bool; empty positions come last.
+    @abc.abstractmethod
+    def values(self, ranks: _Numbers, hits: _Numbers, found: _Numbers) -> _Numbers:
+        """Returns what each relevant document adds to the value of its query.
+
+        Args:
+          ranks: rank of the document, from 1.
+          hits: number of relevant documents up to this rank.
+          found: number of relevant documents of the query.
         """
-        scores, kinds = sums.view(self._shape).unbind(-1)
-        kept = (kinds == 1).any(1) & (kinds == 2).any(1)
-        scores, kinds = scores[kept], kinds[kept]
-        scores = scores.masked_fill(kinds == 0, -torch.inf)  # empty; all others are finite
-        first = kinds.argsort(dim=-1, stable=True)  # irrelevant documents first among equals
-        order = scores.gather(1, first).argsort(dim=-1, descending=True, stable=True)
-        kinds = kinds.gather(1, first).gather(1, order)
-        return kinds == 2
 
 
 @register_metric("query_map")
 class QueryMap(_OfQueries):
     """Mean over queries of the average precision at their relevant documents."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the mean average precision; 0 without queries."""
-        relevant = self._ranked(sums)
-        if not len(relevant):
-            return 0.0
-        hits = relevant.double()
-        places = torch.arange(1, hits.size(1) + 1, dtype=torch.float64, device=hits.device)
-        precision = hits.cumsum(1) / places
-        return float(((precision * hits).sum(1) / hits.sum(1)).mean())
+    def values(self, ranks: _Numbers, hits: _Numbers, found: _Numbers) -> _Numbers:
+        """Returns the precisions, divided by their number."""
+        return hits / ranks / found
 
 
 @register_metric("query_mrr")
 class QueryMrr(_OfQueries):
     """Mean over queries of the reciprocal rank of the first relevant document."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the mean reciprocal rank; 0 without queries."""
-        relevant = self._ranked(sums)
-        return float((1.0 / (relevant.int().argmax(1) + 1)).mean()) if len(relevant) else 0.0
+    def values(self, ranks: _Numbers, hits: _Numbers, found: _Numbers) -> _Numbers:
+        """Returns the reciprocal ranks of the first ones."""
+        return np.where(hits == 1, 1 / ranks, 0.0)

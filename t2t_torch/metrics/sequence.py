@@ -96,16 +96,15 @@ class MaskedNegLogPerplexity(Metric):
     """
 
     of = (Text, Tags)
-    reads_mask = True
+    reads = "mask"
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the log-likelihood and the ids without a mask.  [B, T, V], [B, T]."""
-        return self.masked_update(logits, targets, torch.ones_like(targets))
+        return self.noted_update(logits, targets, torch.ones_like(targets))
 
-    def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
+    def noted_update(self, logits: Tensor, targets: Tensor, note: Tensor) -> Tensor:
         """Returns the log-likelihood and the ids.  [B, T, V], [B, T], [B, T']."""
-        assert mask is not None, "Evaluation has seen that there is one"
-        here = F.pad(mask[:, : targets.size(1)] > 0, (0, max(targets.size(1) - mask.size(1), 0)))
+        here = F.pad(note[:, : targets.size(1)] > 0, (0, max(targets.size(1) - note.size(1), 0)))
         right = here & counted(self.feature, targets)
         return sums_of(*neg_log_perplexity(logits, targets, right))
 

@@ -223,18 +223,9 @@ class QueryRelevanceProblem(LabelTargets):
 
     `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
     label such as "0" or "1".
-
-    Attributes:
-      max_queries: maximum number of queries in a split; if set, a sample's "place" holds the
-        numbers of its query and document, both from 0, and `metrics` may include `query_map` and
-        `query_mrr`.
-      max_documents: maximum number of documents of a query.
     """
 
-    max_queries: ClassVar[int] = 0
-    max_documents: ClassVar[int] = 1000
-    optional_setting_names = (*TextProblem.optional_setting_names, "max_queries")
-
+    metrics = ("query_map", "query_mrr", *LabelTargets.metrics)
     text_fields = ("query", "document")
     suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_relevance"
     portfolio = ("linear/linear_base", "again")
@@ -244,8 +235,5 @@ class QueryRelevanceProblem(LabelTargets):
         return dict.fromkeys(self.text_fields, Text(self.encoder(directory)))
 
     def weights(self) -> dict[str, Feature]:
-        """Returns the annotation "weight", and the place of the query if queries are counted."""
-        notes = super().weights()
-        if self.max_queries:
-            notes["targets_place"] = features.QueryPlace(self.max_queries, self.max_documents)
-        return notes
+        """Returns the annotation "weight", and the query of the document."""
+        return {**super().weights(), "targets_query": features.QueryId()}

@@ -54,17 +54,12 @@ class AnswerRankingWikiqa(QueryRelevanceProblem):
     sources = (_TRAIN, _TEST)
     approx_vocab_size = 2**13
     class_labels = _LABELS
-    max_queries = 2**10
-    max_documents = 2**5
-    metrics = ("query_map", "query_mrr", "accuracy", "neg_log_perplexity")
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences of each question."""
-        questions = _questions(tmp_dir, split, self.bad_records)
-        for number, (question, sentences) in enumerate(questions):
-            for place, (label, sentence) in enumerate(sentences):
-                texts = {"query": question, "document": sentence}
-                yield {**texts, "targets": label, "place": [number, place]}
+        for question, sentences in _questions(tmp_dir, split, self.bad_records):
+            for label, sentence in sentences:
+                yield {"query": question, "document": sentence, "targets": label}
 
 
 @register_problem("answer_ranking_wikiqa_words")
@@ -97,8 +92,10 @@ class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences of each question."""
-        for sample in super().generate_samples(tmp_dir, split):
-            yield {**sample, "dense": sample["place"][1]}
+        samples = super().generate_samples(tmp_dir, split)
+        for _, of_question in itertools.groupby(samples, key=lambda sample: sample["query"]):
+            for place, sample in enumerate(of_question):
+                yield {**sample, "dense": place}
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample as words, with its numeric features."""

@@ -242,6 +242,7 @@ class MultiEvaluation:
 
     Attributes:
       sums: sums of all problems, concatenated; may be added over processes before `result`.
+      rows: rows of all problems' metrics; may be joined over processes before `result`.
 
     Args:
       parts: evaluation of each problem.
@@ -260,6 +261,11 @@ class MultiEvaluation:
         sizes = [len(part.sums) for part in self._parts.values()]
         for part, own in zip(self._parts.values(), torch.split(self.sums, sizes), strict=True):
             part.sums = own  # a view: additions to it change the concatenated sums
+        self.rows = {
+            f"{problem}/{name}": rows
+            for problem, part in self._parts.items()
+            for name, rows in part.rows.items()
+        }
         self._sum = f"metrics-{name}/all_problems/sum"
         self._selected = {
             problem: _selected(problem, list(part.result()), selected.get(problem, ""))

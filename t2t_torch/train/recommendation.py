@@ -264,7 +264,9 @@ def _set_of_size(named: str, rows: int, length: float, *, translates: bool) -> s
     return named
 
 
-_WATCHED = ("span_f1", "accuracy", "exact_match", "answer_f1", "pairwise_accuracy", "pearson")
+_WATCHED = (
+    "span_f1", "query_map", "accuracy", "exact_match", "answer_f1", "pairwise_accuracy", "pearson",
+)  # fmt: skip
 """Metrics to watch, the first that a single target has; otherwise the loss."""
 _OF_UNEQUAL = "f1_macro"  # in place of accuracy, where it says little
 

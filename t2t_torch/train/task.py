@@ -244,10 +244,13 @@ class EvalSource(Protocol):
 
 
 class Metrics(Protocol):
-    """Exact streaming metrics: sums that add up over batches and processes."""
+    """Exact streaming metrics: sums that add up over batches and processes, and rows."""
 
     sums: Tensor
-    """The complete state, which may be summed over processes."""
+    """The state that may be summed over processes."""
+
+    rows: dict[str, list[Tensor]]
+    """The state that may be joined over processes, [n, size] each."""
 
     def update(self, output: Output, batch: Batch) -> None:
         """Adds a batch."""
@@ -284,6 +287,10 @@ class Evaluator:
     def synchronize(self, world: World) -> None:
         """Sums the metrics over all processes, after the last batch of each."""
         world.sum(self.metrics.sums)
+        for rows in self.metrics.rows.values():
+            own = torch.cat(rows)
+            parts = world.gather(own.tolist())
+            rows[:] = [own.new_tensor(part).view(-1, own.size(1)) for part in parts]
 
     def result(self) -> dict[str, float]:
         """Returns the scalar metrics."""

@@ -62,7 +62,7 @@ class Standing:
     @property
     def is_share(self) -> bool:
         """True if the metric is about a share of right answers."""
-        return self.metric.rpartition("/")[2] not in ("loss", "rmse", "pearson")
+        return self.metric.rpartition("/")[2] not in ("loss", "rmse", "pearson", "query_map")
 
 
 def standing_of(run: Path, metric: str, rows: int = 0) -> Standing:

@@ -693,18 +693,12 @@ def test_a_saved_data_set_of_hugging_face_is_read(declare, samples, tmp_path):
     assert all(path.is_file() for path in problem.raw_files(tmp_path))
 
 
-def test_the_documents_of_a_declared_query_are_numbered(declare, samples):
-    rows = ["a,x,1", "b,y,0", "a,z,0", "b,w,1", "c,v,1"]
+def test_a_declared_query_is_known_by_its_text(declare, samples):
+    rows = ["a,x,1", "b,y,0", "a,z,0"]
     text = "\n".join(["query,document,targets", *rows]) + "\n"
     files = {"train": "train.csv", "eval": "dev.csv"}
-    problem = declare(
-        {"train.csv": text, "dev.csv": text},
-        kind="queryrelevance",
-        files=files,
-        settings={"max_queries": 10, "max_documents": 5},
-        metrics=["accuracy", "query_map"],
-    )
-    found = samples(problem, Split.EVAL)
-    assert [one["place"] for one in found] == [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0]]
-    assert metric_names(problem, "targets") == ("accuracy", "query_map")
-    assert problem.max_documents == 5
+    problem = declare({"train.csv": text, "dev.csv": text}, kind="queryrelevance", files=files)
+    feature = problem.weights()["targets_query"]
+    ids = [feature.encode(one[feature.source]) for one in samples(problem, Split.EVAL)]
+    assert ids[0] == ids[2] != ids[1]
+    assert metric_names(problem, "targets")[0] == "query_map"

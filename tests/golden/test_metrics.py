@@ -62,7 +62,7 @@ def arrays(name):
 
 def value(metric_name, feature, logits, targets, mask=None):
     metric = metric_of(metric_name, feature)
-    return metric.result(metric.masked_update(logits, targets, mask))
+    return metric.result(metric.noted_update(logits, targets, mask))
 
 
 def of_text(name, metric):

@@ -10,7 +10,7 @@ from t2t_torch.features import (
     ClassLabel,
     MultiLabel,
     PixelSequence,
-    QueryPlace,
+    QueryId,
     Real,
     SoftLabel,
     Span,
@@ -115,7 +115,7 @@ def evaluation():
     names = registry.list_names("metric")
     metrics = {kind: [name for name in names if kind in fitting(name)] for kind in FEATURES}
     notes = {f"{kind}_mask": FEATURES["text"] for kind in FEATURES}
-    notes |= {f"{kind}_place": QueryPlace(3, ROWS) for kind in FEATURES}
+    notes |= {f"{kind}_query": QueryId() for kind in FEATURES}
     return Evaluation(FEATURES, metrics, "all", notes), metrics
 
 
@@ -128,7 +128,7 @@ def add(to, rows, more=0, device="cpu"):
         losses[kind] = Loss(torch.tensor(float(sum(rows))), torch.tensor(float(len(rows))))
         if batch[kind].dim() == 2:
             batch[f"{kind}_mask"] = (batch[kind] % 2 == 0).long()
-        batch[f"{kind}_place"] = torch.tensor([[row % 3, row] for row in rows]).view(-1, 2)
+        batch[f"{kind}_query"] = torch.tensor([row % 3 for row in rows])
     logits = {name: values.to(device) for name, values in logits.items()}
     losses = {name: Loss(*(x.to(device) for x in loss)) for name, loss in losses.items()}
     to.update(Output(logits, losses), {name: values.to(device) for name, values in batch.items()})

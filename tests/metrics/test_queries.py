@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import ClassLabel, QueryPlace
+from t2t_torch.features import ClassLabel, QueryId
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.model import Loss, Output
 from t2t_torch.text.encoder import ClassLabelEncoder
@@ -17,18 +17,17 @@ LABEL = ClassLabel(ClassLabelEncoder(["0", "1"]))
 METRICS = {"targets": ("query_map", "query_mrr")}
 
 
-def evaluated(rows, size, *, spare=0):
+def evaluated(rows, size):
     """The results over (query, document, score, relevant) rows, `size` in a batch."""
-    notes = {"targets_place": QueryPlace(1 + spare + max(r[0] for r in rows), 9 + spare)}
-    found = Evaluation({"targets": LABEL}, METRICS, "p", notes)
+    found = Evaluation({"targets": LABEL}, METRICS, "p", {"targets_query": QueryId()})
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         logits = torch.tensor([[0.0, score] for _, _, score, _ in part])
         targets = torch.tensor([int(relevant) for *_, relevant in part])
         nothing = Loss(torch.tensor(0.0), torch.tensor(1.0))
         output = Output({"targets": logits}, {"targets": nothing})
-        place = torch.tensor([row[:2] for row in part])
-        found.update(output, {"targets": targets, "targets_place": place})
+        queries = torch.tensor([query for query, *_ in part])
+        found.update(output, {"targets": targets, "targets_query": queries})
     results = found.result()
     return [results[f"metrics-p/targets/{name}"] for name in METRICS["targets"]]
 
@@ -62,7 +61,7 @@ def test_the_figures_are_those_of_sorted_lists_whatever_the_batches(seed):
     expected = by_loops(rows)
     draw.shuffle(rows)
     for size in (1, 7, len(rows)):
-        assert evaluated(rows, size, spare=seed) == pytest.approx(expected)
+        assert evaluated(rows, size) == pytest.approx(expected)
 
 
 def test_a_query_whose_documents_are_all_relevant_does_not_count():
@@ -70,6 +69,6 @@ def test_a_query_whose_documents_are_all_relevant_does_not_count():
     assert evaluated(rows, 2) == [0.5, 0.5]
 
 
-def test_without_places_of_documents_the_metric_is_refused():
-    with pytest.raises(UsageError, match="max_queries"):
+def test_without_the_queries_of_documents_the_metric_is_refused():
+    with pytest.raises(UsageError, match="'targets_query', and the problem has none"):
         Evaluation({"targets": LABEL}, METRICS, "p")

@@ -68,7 +68,7 @@ def test_the_loss_is_over_the_weights_of_rows_also_below_one():
 
 def value(name, logits, targets, feature=TEXT["targets"], mask=None):
     metric = metric_of(name, feature)
-    return metric.result(metric.masked_update(logits, targets, mask))
+    return metric.result(metric.noted_update(logits, targets, mask))
 
 
 def test_of_equally_likely_ids_the_lower_comes_first():

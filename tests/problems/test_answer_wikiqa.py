@@ -10,7 +10,7 @@ from t2t_torch import registry
 from t2t_torch.decode.files import input_of
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError
-from t2t_torch.features import ClassLabel, Features, QueryPlace, Real, Text
+from t2t_torch.features import ClassLabel, Features, Real, Text
 from t2t_torch.mode import Split
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
@@ -78,12 +78,10 @@ def test_the_real_pairs_are_all_there(real, samples, rows):
     assert rows("answer_pairs_wikiqa", tmp_dir, max_cases=200)["train"] == 200
 
 
-def test_a_sentence_has_the_numbers_of_its_question_and_of_itself(tmp_path, samples, rows):
+def test_a_sentence_has_its_place_in_the_article(tmp_path, samples, rows):
     write_raw_files(tmp_path)
-    held_out = samples("answer_ranking_wikiqa", tmp_path, Split.EVAL)
-    assert [sample["place"] for sample in held_out] == [
-        [number, place] for number in range(2) for place in range(3)
-    ]
+    held_out = samples("answer_ranking_wikiqa_counts", tmp_path, Split.EVAL)
+    assert [sample["dense"] for sample in held_out] == [0, 1, 2, 0, 1, 2]
     assert rows("answer_ranking_wikiqa_words", tmp_path) == {"train": 54, "dev": 6, "test": 60}
 
 
@@ -128,13 +126,8 @@ def test_what_is_given_in_dense_is_told_with_an_example_that_could_be_given():
     assert asked.predict([json.loads(example + "}")])[0].values["targets"] in ("0", "1")
 
 
-def test_more_sentences_than_there_is_room_for_are_refused():
-    with pytest.raises(DataError, match="max_documents"):
-        QueryPlace(queries=2, documents=3).encode([1, 3])
-
-
 def test_the_real_test_part_has_237_questions_with_both_kinds_of_sentences(real, samples):
-    kinds: dict[int, set[str]] = {}
+    kinds: dict[str, set[str]] = {}
     for sample in samples("answer_ranking_wikiqa", real("wikiqa"), Split.TEST):
-        kinds.setdefault(sample["place"][0], set()).add(sample["targets"])
+        kinds.setdefault(sample["query"], set()).add(sample["targets"])
     assert sum(len(one) == 2 for one in kinds.values()) == 237
