@@ -465,8 +465,7 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         other = f", {label_text(least[0])} in {number(least[1])}" if least is not None else ""
         yield (
             f"The labels of {name} are imbalanced: {label} is in {number(count)} rows{other}"
-            f" of {number(labels.total)}. Accuracy hides the rare ones: look at "
-            "f1_macro, which the recommended training watches."
+            f" of {number(labels.total)}. Accuracy hides the rare ones: look at f1_macro."
         )
     if twice := [" = ".join(map(repr, names)) for names in spellings(labels.labels)]:
         mend = "t2t-datagen --merge_labels merges them"

@@ -78,6 +78,7 @@ class Candidate:
       train_steps: steps of the whole training.
       seconds: estimated seconds of the planned steps, on one thread; 0: unknown, and little.
       planned_steps: steps that fit into the time, as it was estimated; 0: all.
+      is_of_every_row: True if it is trained on the dev split, too, for steps that are known.
     """
 
     name: str
@@ -86,16 +87,12 @@ class Candidate:
     train_steps: int
     seconds: float
     planned_steps: int = 0
+    is_of_every_row: bool = False
 
     def pause(self, share: float) -> int:
         """Returns the step of a share of the planned steps; 0: the end of the training."""
         steps = self.planned_steps or self.train_steps
         return 0 if share == 1 else max(1, round(share * steps))
-
-    @property
-    def is_of_every_row(self) -> bool:
-        """True if it is trained on the dev split, too, for steps that are known."""
-        return str(self.settings.get("hparams")).endswith(f"fold={EVERY_ROW}")
 
     def of_rows(self, name: str, fold: str) -> Candidate:
         """Returns the candidate that is trained on other rows; see the hyperparameter `fold`."""
@@ -111,7 +108,7 @@ class Candidate:
         """Returns the candidate that is trained on the dev split, too, for some steps, and not
         evaluated.
         """
-        made = self.of_rows("all", EVERY_ROW)
+        made = dataclasses.replace(self.of_rows("all", EVERY_ROW), is_of_every_row=True)
         left_out = ("eval_patience", "eval_early_stopping_metric", "keep_checkpoint_best")
         settings = {name: v for name, v in made.settings.items() if name not in left_out}
         settings |= {"schedule": "train", "local_eval_frequency": 0}
@@ -568,13 +565,15 @@ def race_folder(output_dir: str | Path) -> Path:
 def races(settings: TrainSettings, callbacks: Sequence[Hook]) -> bool:
     """Returns whether several models are to be trained, of which the best becomes the run.
 
-    `model=auto` with a number of steps, which models do not have in common, with hooks or a problem
-    of the caller's own process, or in several processes is the recommended model alone.
+    `model=auto` with a number of steps, which models do not have in common, with a `fold`, hooks or
+    a problem of the caller's own process, or in several processes is the recommended model alone.
     """
     from t2t_torch.run.directory import RunDirectory
 
     length = {"train_steps", "train_epochs"} & settings.given
     if not settings.model == settings.hparams_set == AUTO or length or callbacks:
+        return False
+    if "fold=" in (settings.hparams or ""):  # which a race sets
         return False
     if not (settings.problem and settings.data_dir and settings.output_dir):
         return False

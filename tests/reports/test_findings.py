@@ -28,7 +28,7 @@ def test_rare_imbalanced_and_similar_labels_are_found():
     assert found == [
         "1 label of queue occurs fewer than 10 times in training: legal (3).",
         "The labels of queue are imbalanced: billing is in 900 rows, x␣ in 12 of 1,255. Accuracy "
-        "hides the rare ones: look at f1_macro, which the recommended training watches.",
+        "hides the rare ones: look at f1_macro.",
         "Labels of queue differ only by case or blanks: 'billing' = 'Billing'; t2t-datagen "
         "--merge_labels merges them.",
     ]

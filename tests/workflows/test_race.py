@@ -25,6 +25,7 @@ from t2t_torch.train.recommendation import recommend, recommend_several
 from t2t_torch.workflows import leaderboard, race
 from t2t_torch.workflows.leaderboard import Leaderboard, Standing
 from t2t_torch.workflows.race import Candidate, race_folder
+from t2t_torch.workflows.train_settings import TrainSettings
 
 PORTFOLIO = (
     "text_cnn/text_cnn_tiny",
@@ -197,6 +198,10 @@ def test_steps_that_models_do_not_share_are_those_of_the_recommended_one(data_di
     t2t.train("moods", "auto", "auto", data_dir=data_dir, output_dir=run, train_steps=3)
     assert not race_folder(run).exists()
     assert json.loads((run / "task.json").read_text())["model"] == "fasttext"
+    auto = {"problem": "moods", "model": "auto", "hparams_set": "auto"}
+    places = {"data_dir": str(data_dir), "output_dir": str(tmp_path / "new")}
+    assert race.races(TrainSettings(**auto, **places), ())
+    assert not race.races(TrainSettings(**auto, **places, hparams="fold=1/5"), ())
 
 
 RACE = """
