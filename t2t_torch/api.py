@@ -29,8 +29,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -128,12 +126,13 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
       UsageError: a table has no name.
     """
     from t2t_torch.declaration.draft import draft
+    from t2t_torch.declaration.problem import located
 
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         content = dict(draft(path).content)
         folder = (path if path.is_dir() else path.parent).resolve()
-        content["files"] = _within(content["files"], folder)
+        content["files"] = located(content["files"], folder)
     else:
         if not name:
             raise UsageError('a table has no name of its own: declare(table, name="reviews").')
@@ -310,20 +309,14 @@ class Server:
         Raises:
           UsageError: the server refused the request, or cannot be reached.
         """
+        from t2t_torch.workflows.serve import ask
+
         if isinstance(inputs, str | bytes | Mapping):
             raise UsageError("inputs should be a list: server.predict([text])")
         try:
-            body = json.dumps({"inputs": list(inputs)}).encode()
+            return ask(f"{self.url}/predict", list(inputs), _TIMEOUT_SECONDS)
         except TypeError as error:
             raise UsageError(f"inputs should be JSON values: {error}") from None
-        request = urllib.request.Request(f"{self.url}/predict", body, _JSON)
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
-                return list(json.load(response)["outputs"])
-        except urllib.error.HTTPError as error:
-            raise UsageError(f"{self.url}/predict: {error.read().decode()}") from None
-        except urllib.error.URLError as error:
-            raise UsageError(f"{self.url}/predict: {error.reason}") from None
 
     def wait(self) -> int:
         """Waits until the server ends; returns its exit code."""
@@ -403,7 +396,6 @@ def serve(
     raise UsageError("".join(lines).strip().removeprefix("error: "))
 
 
-_JSON = {"Content-Type": "application/json"}
 _TIMEOUT_SECONDS = 120  # of a request, which the server itself answers earlier
 
 
@@ -552,14 +544,3 @@ def _set_and_changes(
         f"no registered set is of {type(chosen).__name__}: a run records the name of its set. "
         "Register one with @t2t.registry.register_hparams."
     )
-
-
-def _within(files: Any, folder: Path) -> Any:
-    """Returns the paths of a declaration's `files`, joined to a folder."""
-    if isinstance(files, str):
-        return str(folder / files)
-    if isinstance(files, list):
-        return [_within(file, folder) for file in files]
-    if isinstance(files, dict):
-        return {name: _within(file, folder) for name, file in files.items()}
-    return files

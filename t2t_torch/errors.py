@@ -60,6 +60,13 @@ def did_you_mean(
     return f" Did you mean {' or '.join(map(form.format, near))}?" if near else ""
 
 
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """Returns "a, b and 3 more": the first names, and how many others there are."""
+    known = list(map(str, names))
+    more = len(known) - most
+    return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 _LONGEST = 1000  # characters of a line of a message
 
 

@@ -20,6 +20,7 @@ import os
 import re
 import reprlib
 import shutil
+import socket
 import stat
 import sys
 import zipfile
@@ -228,8 +229,8 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def replace_if_other(path: Path, content: bytes) -> None:
-    """Writes a file unless it has this content already."""
-    if not path.exists() or read_bytes(path) != content:
+    """Writes a file unless it has this content already; a link becomes a file."""
+    if path.is_symlink() or not path.exists() or read_bytes(path) != content:
         with staged(path) as part:
             part.write_bytes(content)
 
@@ -241,12 +242,29 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Holds the lock (flock) of a file, on this machine; waits for it.  Creates the file."""
+def file_lock(path: Path, if_held: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+    """Holds the lock (flock) of a file, on this machine, and names this process in it.
+
+    The kernel releases the lock when its holder ends in any way.  The file is not removed, because
+    two waiting processes could then lock two different files.
+
+    Args:
+      path: the file, created if missing.
+      if_held: called with the name of the holder before this waits for it; it may raise an error.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # never waits, as "a" of a pipe
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if_held(os.read(descriptor, 256).decode(errors="replace").strip() or "unknown")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # forked workers hold copies of it
     finally:
         os.close(descriptor)
 

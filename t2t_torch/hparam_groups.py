@@ -124,6 +124,20 @@ def with_adam(hparams: _H) -> _H:
     )
 
 
+def one_cycle(hparams: _H, peak: float, warmup: int) -> _H:
+    """Returns a copy with a warm-up to `peak`, and a cosine schedule to zero."""
+    return hparams.replace(
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=peak,
+        learning_rate_warmup_steps=warmup,
+    )
+
+
+def for_trials(hparams: _H) -> _H:
+    """Returns a copy for tests and quick trials: a rate of 0.005 after 10 steps of warm-up."""
+    return hparams.replace(learning_rate_constant=0.005, learning_rate_warmup_steps=10)
+
+
 def with_noam(hparams: _H) -> _H:
     """Returns a copy with the optimization of tensor2tensor's first Transformers: Adam, noam."""
     return hparams.replace(

@@ -21,6 +21,7 @@ from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.features.feature import select_texts
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.recurrent import RowState
 from t2t_torch.layers.tokens import Hidden as Hidden
 from t2t_torch.layers.tokens import ModelInput as ModelInput
 from t2t_torch.layers.tokens import ModelInputs as ModelInputs
@@ -145,7 +146,7 @@ class State(Protocol):
 
 
 @dataclasses.dataclass
-class PrefixState:
+class PrefixState(RowState):
     """Decoding state of a model without its own `encode` and `step`; a `State` of R rows.
 
     Attributes:
@@ -157,16 +158,6 @@ class PrefixState:
     ids: Tensor
     names: tuple[str, ...]
     inputs: list[Tensor]
-
-    def expand(self, hypotheses: int) -> PrefixState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        inputs = [tensor.repeat_interleave(hypotheses, 0) for tensor in self.inputs]
-        return PrefixState(self.ids.repeat_interleave(hypotheses, 0), self.names, inputs)
-
-    def reorder(self, index: Tensor) -> PrefixState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        inputs = [tensor.index_select(0, index) for tensor in self.inputs]
-        return PrefixState(self.ids.index_select(0, index), self.names, inputs)
 
 
 _SLOW: set[type] = set()

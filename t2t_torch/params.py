@@ -200,6 +200,20 @@ class Params(pydantic.BaseModel):
         made._set = self._set.replace(**unread) if self._set and unread else self._set
         return made
 
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Checks that hyperparameters are not set that contradict something.
+
+        Args:
+          names: of hyperparameters, off if they are 0, False or empty.
+          reason: what does not go with them, and the remedy; follows `name=value`.
+
+        Raises:
+          HParamsError: one of them is set.
+        """
+        for name in names:
+            if value := getattr(self, name):
+                raise HParamsError(f"{name}={value}{reason}")
+
     def read_by(self, kind: type[_P]) -> _P:
         """Returns the values of a set for a model whose hyperparameters are of the class `kind`.
 

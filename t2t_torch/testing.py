@@ -180,8 +180,11 @@ def check_model(
         model = model_class(small(hparams), features).eval()
         batch = random_batch(features)
         with torch.no_grad():
-            _check_shapes(model, batch)
-            _check_padding(model, batch)
+            if model.searches:
+                _check_shapes(model, batch)
+                _check_padding(model, batch)
+            else:
+                _check_frames(model, batch)
             other = type(model)(model.hparams, model.features).eval()
             other.load_state_dict(model.state_dict())
             for name, logits in model(batch).logits.items():
@@ -193,9 +196,6 @@ def check_model(
 
 def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
     output = model(batch)
-    if not model.searches:
-        _check_frames(model, batch)
-        return
     for part, values in (("logits", output.logits), ("losses", output.losses)):
         expected = list(model.features.targets)
         assert set(values) == set(expected), f"{part}: expected {expected}, got {list(values)}"
@@ -231,8 +231,6 @@ def _check_frames(model: T2TModel, batch: dict[str, Tensor]) -> None:
 
 
 def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
-    if not model.searches:
-        return
     padded = _lengthened(model.features, batch)
     alone = {key: values[1:2] for key, values in batch.items()}
     for name, logits in model(batch).logits.items():

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
-from t2t_torch.data.manifest import datagen_command
 from t2t_torch.data.vocabulary_builder import (
     UNKNOWN_WORD,
     CharacterVocabularyBuilder,
-    LabelVocabularyBuilder,
     MomentsBuilder,
     SubwordVocabularyBuilder,
     VocabularyBuilder,
@@ -23,13 +21,12 @@ from t2t_torch.data.vocabulary_builder import (
 )
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features, Real, RowWeight, Text
-from t2t_torch.files import staged
-from t2t_torch.problem import Problem
+from t2t_torch.files import write_text
+from t2t_torch.problem_types.labelled import LabelProblem
 from t2t_torch.text.encoder import (
     RESERVED_TOKENS,
     ByteEncoder,
     CharacterEncoder,
-    ClassLabelEncoder,
     TextEncoder,
     TokenEncoder,
 )
@@ -55,7 +52,7 @@ _SUFFIXES = {
 }
 
 
-class TextProblem(Problem):
+class TextProblem(LabelProblem):
     """Base class of text problems; all texts share a vocabulary built from the training samples.
 
     Attributes:
@@ -91,7 +88,6 @@ class TextProblem(Problem):
     use_vocab_from_other_problem: ClassVar[str | None] = None
     vocabularies: ClassVar[Mapping[str, str]] = {}
     learns_vocabularies: ClassVar[bool] = False
-    class_labels: ClassVar[tuple[str, ...]] = ()
     dense_size: ClassVar[int] = 0
     row_weight: ClassVar[bool] = False
     splits_words: ClassVar[bool] = True
@@ -158,7 +154,7 @@ class TextProblem(Problem):
             else:
                 learners.append(CharacterVocabularyBuilder(file, self.texts))
         if self.dense_size:
-            learners.append(MomentsBuilder(self._moments_file, "dense"))
+            learners.append(MomentsBuilder(self.moments_file("dense"), "dense"))
         return learners
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
@@ -248,50 +244,20 @@ class TextProblem(Problem):
         """Returns the feature "dense", if there is one."""
         if not self.dense_size:
             return {}
-        mean, std = load_moments(self._there(directory, self._moments_file))
-        return {"dense": Real(self.dense_size, tuple(mean), tuple(std))}
+        moments = load_moments(self._there(directory, self.moments_file("dense")))
+        return {"dense": Real(self.dense_size, *moments)}
 
     def weights(self) -> dict[str, Feature]:
         """Returns the annotation "weight", if there is one."""
         return {"weight": RowWeight()} if self.row_weight else {}
 
-    def labels_file(self, field: str) -> str:
-        """Returns the name of the file with the labels of a field."""
-        return f"labels.{self.dataset_name}.{field}.txt"
-
-    def label_learner(self, field: str) -> list[VocabularyBuilder]:
-        """Returns the builder of the labels of a field; none if `class_labels` lists them."""
-        if self.class_labels:
-            return []
-
-        def labels(sample: Mapping[str, Any]) -> Iterable[str]:
-            return [sample[field]] if isinstance(sample[field], str) else sample[field]
-
-        return [LabelVocabularyBuilder(self.labels_file(field), labels)]
-
-    def label_encoder(self, directory: Path, field: str) -> ClassLabelEncoder:
-        """Returns the encoder of the labels of a field."""
-        if self.class_labels:
-            return ClassLabelEncoder(self.class_labels)
-        return ClassLabelEncoder.load(self._there(directory, self.labels_file(field)))
-
     @property
     def _file(self) -> str:
         return str(self.vocab_filename)
 
-    @property
-    def _moments_file(self) -> str:
-        return f"moments.{self.dataset_name}.dense.json"
-
-    def _there(self, directory: Path, file: str) -> Path:
-        if not (directory / file).exists():
-            texts = (self.vocab_filename, *self.vocabularies.values())
-            kind = "vocabulary" if file in texts else "learnt file"
-            raise DataError(
-                f"The {kind} of {self.name!r}, {directory / file}, is not there. "
-                f"Make it:  {datagen_command(self.name, directory)}"
-            )
-        return directory / file
+    def moments_file(self, field: str) -> str:
+        """Returns the name of the file with the mean and the deviation of a field of numbers."""
+        return f"moments.{self.dataset_name}.{field}.json"
 
     def _texts_of(self, file: str, sample: Mapping[str, Any]) -> Iterator[str]:
         return (sample[field] for field, own in self.vocabularies.items() if own == file)
@@ -353,8 +319,7 @@ class RawVocabularyProblem(TextProblem):
             reserved = (*RESERVED_TOKENS, UNKNOWN_WORD)
             words = (word for word in self.vocabulary_words(tmp_dir) if word)
             lines = dict.fromkeys((*reserved, *words))
-            with staged(path) as temporary:
-                temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            write_text(path, "".join(f"{line}\n" for line in lines))
         super().build_vocab(data_dir, tmp_dir)
 
 

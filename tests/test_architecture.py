@@ -47,6 +47,9 @@ LAYERS = {
 TORCH_LINE = 2
 """The last layer above which nothing imports torch."""
 
+MOST_TEST_LINES = 80
+"""Lines of the test file of a reader or a proposer: it shows what the reader accepts."""
+
 TORCH = ("torch", "torchdata", "torchmetrics")
 HEAVY = {*TORCH, *"numpy pyarrow pydantic sentencepiece sacrebleu tensorboard yaml".split()}
 """What a command may not import before it knows that it has work to do."""
@@ -289,7 +292,7 @@ CHECKED = re.compile(
     r"check_regular\(|[\"'](w|x|a|r\+|rb\+)"  # a checked path; a file that is written
     r"|^(open_regular|open_bytes|read_bytes|read_text|files\.read_bytes)\("
     r"|\b(file|opened|checked|source|mode|BytesIO|archive|image|journal)\b|\.open\(\)|^about\b"
-    r"|^(Shards|SortedRun|SideChannel|os|cls|result|pickle|numpy|torch|_TEMPLATE|_ASSET)\b"
+    r"|^(Shards|SortedRun|os|cls|result|pickle|numpy|torch|_TEMPLATE|_ASSET)\b"
     r"|Unpickler"
 )
 
@@ -319,6 +322,18 @@ def test_a_file_has_one_subject() -> None:
                 if length > 60:
                     long.append(f"{path}:{node.lineno}: {node.name} has {length} lines")
     assert not long
+
+
+@pytest.mark.parametrize("folder", ["readers", "declaration/proposers"])
+def test_each_reader_and_proposer_has_a_short_test_file(folder: str) -> None:
+    for path in sorted((PACKAGE / folder).glob("*.py")):
+        names = re.findall(r'@register_(?:reader|proposer)\(\s*"(\w+)"', path.read_text("utf-8"))
+        files = [ROOT / f"tests/{folder}/test_{name}.py" for name in (path.stem, *names)]
+        lines = {
+            one.name: len(one.read_text("utf-8").splitlines()) for one in files if one.exists()
+        }
+        assert lines or not names, f"{path.name} has no test file"
+        assert not names or max(lines.values()) <= MOST_TEST_LINES, lines
 
 
 @pytest.mark.parametrize("package", ["t2t_torch", "tests", "benchmarks", "examples"])

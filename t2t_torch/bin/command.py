@@ -395,8 +395,7 @@ def _print_fitting(settings: Any) -> int:
         print(f"--model={name}  {meanings.get(name, '')}")
         listed = textwrap.wrap(", ".join(own), 100)
         print("\n".join(f"    {line}" for line in listed))
-    suggested = problem.suggested_flags
-    print(f"\nRecommended:  {suggested}")
+    print(f"\nRecommended:  {problem.suggested_flags}")
     return 0
 
 
@@ -444,10 +443,8 @@ def _start_logging(verbosity: int) -> None:
         flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
     logging.set_verbosity(verbosity)
-    detailed = verbosity > 0
-    logging.get_absl_handler().setFormatter(
-        logging.PythonFormatter() if detailed else _PlainFormatter()
-    )
+    formatter = logging.PythonFormatter() if verbosity > 0 else _PlainFormatter()
+    logging.get_absl_handler().setFormatter(formatter)
     for library in _LIBRARIES:
         python_logging.getLogger(library).setLevel(python_logging.WARNING)
 

@@ -41,17 +41,20 @@ def _unused(
     return dict.fromkeys(names.split(), _Old(why, None, boolean))
 
 
-def _at(names: str, instead: str, *same: str, boolean: bool = False) -> dict[str, _Old]:
-    return dict.fromkeys(names.split(), _Old(instead, same, boolean))
+def _at(names: str, instead: str, *same: str) -> dict[str, _Old]:
+    return dict.fromkeys(names.split(), _Old(instead, same))
 
 
-_OFF = ("false", "0", "")
+def _switch(names: str, instead: str) -> dict[str, _Old]:
+    return dict.fromkeys(names.split(), _Old(instead, ("false", "0", ""), boolean=True))
+
+
 OLD: Mapping[str, _Old] = {
-    **_at("use_tpu use_tpu_estimator cloud_mlengine", _NO_TPU, *_OFF, boolean=True),
+    **_switch("use_tpu use_tpu_estimator cloud_mlengine", _NO_TPU),
     **_at("cloud_tpu cloud_tpu_name tpu_name master", _NO_TPU, ""),
     **_unused("tpu_num_shards tpu_job_name tpu_infeed_sleep_secs iterations_per_loop"),
     **_unused("cloud_mlengine_master_type xla_jit_level std_server_protocol gpu_order"),
-    **_at("xla_compile", "set --hparams=compile=true.", *_OFF, boolean=True),
+    **_switch("xla_compile", "set --hparams=compile=true."),
     **_at("worker_gpu", _PROCESSES, "1", "0"),
     **_at("worker_replicas", _PROCESSES, "1"),
     **_at("worker_id ps_gpu ps_replicas", _PROCESSES, "0"),
@@ -60,7 +63,7 @@ OLD: Mapping[str, _Old] = {
     **_unused(
         "sync locally_shard_to_cpu", "gradients are always those of all processes", boolean=True
     ),
-    **_at("optionally_use_dist_strat", _PROCESSES, *_OFF, boolean=True),
+    **_switch("optionally_use_dist_strat", _PROCESSES),
     **_unused("worker_gpu_memory_fraction inter_op_parallelism_threads"),
     **_unused("intra_op_parallelism_threads", "use --threads"),
     **_unused(
@@ -69,26 +72,14 @@ OLD: Mapping[str, _Old] = {
     **_unused("disable_grappler_optimizations keep_timestamp", boolean=True),
     **_unused("export_saved_model_api_version"),
     **_unused("eval_throttle_seconds", "--local_eval_frequency sets when evaluations are made"),
-    **_at("tfdbg", "TensorFlow's debugger has no equivalent. Leave it out.", *_OFF, boolean=True),
-    **_at("dbgprofile", "use --hooks=profile.", *_OFF, boolean=True),
-    **_at(
-        "gpu_automatic_mixed_precision",
-        "set --hparams=activation_dtype=float16.",
-        *_OFF,
-        boolean=True,
-    ),
-    **_at(
-        "eval_run_autoregressive",
-        "t2t-eval --output=FOLDER decodes and scores texts.",
-        *_OFF,
-        boolean=True,
-    ),
-    **_at("decode_in_memory", "t2t_torch.load(run_dir) decodes in memory.", *_OFF, boolean=True),
-    **_at(
+    **_switch("tfdbg", "TensorFlow's debugger has no equivalent. Leave it out."),
+    **_switch("dbgprofile", "use --hooks=profile."),
+    **_switch("gpu_automatic_mixed_precision", "set --hparams=activation_dtype=float16."),
+    **_switch("eval_run_autoregressive", "t2t-eval --output=FOLDER decodes and scores texts."),
+    **_switch("decode_in_memory", "t2t_torch.load(run_dir) decodes in memory."),
+    **_switch(
         "export_saved_model export_as_tfhub",
         "use the command t2t-exporter --output_dir=RUN --export_dir=FOLDER.",
-        *_OFF,
-        boolean=True,
     ),
     "problems": _Old("use --problem; to train several problems together, name a mixture.", ()),
     **_at(

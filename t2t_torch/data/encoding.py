@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import concurrent.futures.process
+import contextlib
 import dataclasses
 import gc
 import itertools
@@ -254,11 +255,6 @@ class Encoder:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    @property
-    def uses_pool(self) -> bool:
-        """True if worker processes have been started."""
-        return self._pool is not None
-
     def encode(self, chunks: Iterable[Chunk]) -> Iterator[EncodedChunk]:
         """Encodes every chunk; holds at most two chunks per worker at a time.
 
@@ -298,10 +294,9 @@ class Encoder:
 
 def available_cpus() -> int:
     """Returns the number of CPUs that this process may use."""
-    try:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
+    return os.cpu_count() or 1
 
 
 def encode_chunk(
@@ -312,12 +307,8 @@ def encode_chunk(
     Raises:
       DataError: a sample cannot be encoded, and `skip_unfit` is False; names the first one.
     """
-    try:
+    with contextlib.suppress(*([DataError] if skip_unfit else [])):
         rows = _encode_columns(features, chunk)
-    except DataError:
-        if not skip_unfit:
-            raise
-    else:
         return EncodedChunk(chunk.num_rows, rows, chunk.first + np.arange(chunk.num_rows))
     unfit = {}
     for index in range(chunk.num_rows):

@@ -86,10 +86,9 @@ _Kind = TypeVar("_Kind", bound=StoredEntry)
 
 def _read(kind: type[_Kind], path: Path) -> _Kind | None:
     """Returns the entry in a file; None if the file is missing or malformed."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return kind.model_validate_json(read_text(path))
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 class Parts:
@@ -177,11 +176,10 @@ class Parts:
         place = self.place(task)
         part = _read(PartEntry, place.with_suffix(".json"))
         runs = [] if part is None else [run for entries in part.runs.values() for run in entries]
-        try:
-            good = all((place / run.file).stat().st_size == run.bytes for run in runs)
-        except (OSError, ValueError):  # ValueError: a damaged name with a NUL character
-            return None
-        return part if good else None
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a name with a NUL character
+            if all((place / run.file).stat().st_size == run.bytes for run in runs):
+                return part
+        return None
 
     def save_part(
         self,
@@ -197,9 +195,7 @@ class Parts:
           runs: files by split, all in the folder of the part.
         """
         place = self.place(task)
-        for path in (path for paths in runs.values() for path in paths):
-            sync(path)
-        for path in (*place.iterdir(), place):
+        for path in (*place.rglob("*"), place):
             sync(path)
         entries = {
             split: [
@@ -390,8 +386,7 @@ def run_task(
     """
     if not 0 <= task_id < num_tasks:
         raise UsageError(
-            f"task {task_id} of {num_tasks} is not there; --task_id counts from 0 to "
-            f"--num_tasks - 1, here {num_tasks - 1}."
+            f"--task_id={task_id}: with --num_tasks={num_tasks} the last is {num_tasks - 1}."
         )
     request = publish.DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
     tasks = Tasks(request, num_tasks)

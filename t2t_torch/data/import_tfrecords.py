@@ -19,7 +19,7 @@ from t2t_torch.data import encoding, publish, raw_file, vocabulary_builder
 from t2t_torch.data.manifest import Manifest, SplitEntry, fault_of, sha256_of
 from t2t_torch.data.shards import Ragged, Rows, num_rows, value_dtype
 from t2t_torch.data.tfrecord import ExampleValues, Records, parse_example, read_records
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, listed
 from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
@@ -56,10 +56,9 @@ def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
         for count in counts:
             files = [f"{stem}-{index:05d}-of-{count}" for index in range(int(count))]
             if missing := [file for file in files if file not in found]:
-                more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
                 raise DataError(
                     f"{folder} has {len(found)} of {len(files)} shards {stem}; missing: "
-                    f"{', '.join(missing[:_MAX_NAMED])}{more}. Copy them there too."
+                    f"{listed(missing, _MAX_NAMED)}. Copy them there too."
                 )
             shards[split] = [folder / file for file in files]
     if Split.TRAIN not in shards:
@@ -489,11 +488,7 @@ class _ImportRequest(publish.DatasetRequest):
                 if path.is_file() and sha256_of(path) != sha256:
                     differences.append(f"{path}: another vocabulary")
         if differences:
-            raise DataError(
-                f"{self.folder} has data of {self.name!r} that is not what these records give:\n  "
-                + "\n  ".join(differences)
-                + "\nKeep it and choose another --data_dir, or replace it with --overwrite."
-            )
+            raise self._refusal("from other records", differences)
 
 
 def _write(

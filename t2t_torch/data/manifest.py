@@ -83,7 +83,6 @@ def _read(path: Path) -> Mapping[str, Any]:
     return states if isinstance(states, dict) else {}
 
 
-_BLOCK_BYTES = 1 << 20
 _CHECKSUM = "checksum"
 
 MAX_UNKNOWN_LABELS = 5
@@ -293,11 +292,8 @@ def datagen_command(name: str, data_dir: Path) -> str:
 
 def sha256_of(path: Path) -> str:
     """Returns the sha256 of a file, in hex."""
-    digest = hashlib.sha256()
     with open_regular(path) as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fault_of(path: Path, entry: RawFileEntry) -> str | None:

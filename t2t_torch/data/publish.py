@@ -315,8 +315,7 @@ class DatasetRequest:
         return DataError(
             f"{self.folder} has data of {self.name!r} that was made {how}:\n  "
             + "\n  ".join(differences)
-            + f"\n{taken} it and choose another --data_dir, or replace it:  "
-            + f"{datagen_command(self.name, self.folder)} --overwrite"
+            + f"\n{taken} it and choose another --data_dir, or replace it with --overwrite."
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import fcntl
 import gzip
 import http.client
 import itertools
@@ -34,6 +33,7 @@ from t2t_torch.errors import DataError, T2TError
 from t2t_torch.files import (
     STAGED_SUFFIX,
     check_regular,
+    file_lock,
     named_errors,
     open_bytes,
     open_regular,
@@ -48,31 +48,16 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-@contextlib.contextmanager
-def exclusive(path: Path, purpose: str) -> Iterator[None]:
-    """Context manager that holds a lock; logs a message once if it must wait.
-
-    The kernel releases the lock when its holder ends in any way.  The file is not removed, because
-    two waiting processes could then lock two different files.
+def exclusive(path: Path, purpose: str) -> contextlib.AbstractContextManager[None]:
+    """Returns the context of a lock, which logs a message if it must wait; see `file_lock`.
 
     Args:
       path: lock file, created with its folders if missing.
       purpose: purpose of the lock, for the message.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Opened without truncation: the holder's process id, which the waiting line names, is in it.
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = file.read().strip() or "unknown"
-            logging.warning("Waiting for process %s, which is %s (%s).", holder, purpose, path)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        file.truncate()
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
+    text = "Waiting for %s, which is %s (%s)."
+    return file_lock(path, lambda holder: logging.warning(text, holder, purpose, path))
 
 
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -524,6 +509,29 @@ def both_schemes(address: str) -> tuple[str, str]:
     return f"https://{address}", f"http://{address}"
 
 
+def on_github(path: str) -> tuple[str, str]:
+    """Returns the URLs of a file, or of a folder that ends with "/": owner/repository/ref/path."""
+    owner, repository, rest = path.split("/", 2)
+    raw = f"https://github.com/{owner}/{repository}/raw/{rest}"
+    return f"https://raw.githubusercontent.com/{path}", raw
+
+
+def mirrored(
+    mirrors: Iterable[str], checksums: Mapping[str, str | None], *folders: str
+) -> list[RawFile]:
+    """Returns files of the same names on several hosts.
+
+    Args:
+      mirrors: URLs of the folders, each ending with "/".
+      checksums: file name, possibly with ".gz" -> sha256; see `RawFile`.
+      folders: folders below `--tmp_dir`; see `RawFile`.
+    """
+    return [
+        RawFile(name.removesuffix(".gz"), folders, [mirror + name for mirror in mirrors], sha256)
+        for name, sha256 in checksums.items()
+    ]
+
+
 def member(archive: RawFile, path: str) -> RawFile:
     """Returns a file of an archive.
 
@@ -645,17 +653,11 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
         strange = unknown_files(sources_of(problem), tmp_dir)
         raise DataError("\n".join([f"{at}, counted from 0:\n{message}", *strange])) from error
     if not number:
-        _check_empty(problem, tmp_dir, split)
-
-
-def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
-    """Raises DataError if there are no training samples or raw files have unexpected checksums."""
-    strange = unknown_files(sources_of(problem), tmp_dir)
-    files = problem.raw_files(tmp_dir)
-    if strange or (files and split is Split.TRAIN):
-        read = ", ".join(map(str, files)) or "the raw files"
-        message = f"{problem.dataset_name!r} {split.value}: there is no sample in {read}."
-        raise DataError("\n".join([message, *strange]))
+        strange, files = unknown_files(sources_of(problem), tmp_dir), problem.raw_files(tmp_dir)
+        if strange or (files and split is Split.TRAIN):
+            read = ", ".join(map(str, files)) or "the raw files"
+            message = f"{problem.dataset_name!r} {split.value}: there is no sample in {read}."
+            raise DataError("\n".join([message, *strange]))
 
 
 @contextlib.contextmanager

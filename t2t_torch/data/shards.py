@@ -41,8 +41,7 @@ class Ragged:
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[Any]], dtype: npt.DTypeLike) -> Ragged:
         """Packs lists of numbers, or arrays of one dimension."""
-        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+        offsets = _offsets(np.fromiter(map(len, rows), np.int64, len(rows)))
         if rows and isinstance(rows[0], np.ndarray):
             return cls(np.concatenate(rows, dtype=dtype, casting="same_kind"), offsets)
         flat = itertools.chain.from_iterable(rows)
@@ -246,7 +245,8 @@ class Shards:
         if feature not in self.manifest.features:
             raise DataError(
                 f"{self.manifest.problem!r} in {self.data_dir} has no feature {feature!r}; "
-                f"it has: {', '.join(self.features)}."
+                f"it has: {', '.join(self.features)}. Generate the data again:  t2t-datagen "
+                f"--problem={self.manifest.problem} --data_dir={self.data_dir} --overwrite"
             )
         dtype = value_dtype(self.manifest.features[feature].type)
         pairs = []

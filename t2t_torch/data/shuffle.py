@@ -147,16 +147,14 @@ class Shuffle:
         self._buffered_bytes = 0
         self._runs: list[SortedRun] = []
 
-    def add(self, rows: Rows, numbers: npt.NDArray[np.integer] | None = None) -> None:
+    def add(self, rows: Rows, numbers: npt.NDArray[np.integer]) -> None:
         """Adds rows.
 
         Args:
           rows: rows with the same features in each call.
-          numbers: unique numbers of the rows, [rows]; counted from 0 by default.
+          numbers: unique numbers of the rows, [rows].
         """
         count = shards.num_rows(rows)
-        if numbers is None:
-            numbers = np.arange(self.num_rows, self.num_rows + count)
         self._keys.append(
             # Shifted, so that runs, which are cut by the highest bits, have ranges of 2^20 rows.
             numbers.astype(np.uint64) << np.uint64(32)

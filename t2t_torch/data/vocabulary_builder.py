@@ -288,7 +288,7 @@ class MomentsBuilder(VocabularyBuilder):
         write_text(path, json.dumps({"mean": mean, "std": std}) + "\n")
 
 
-def load_moments(path: Path) -> tuple[list[float], list[float]]:
+def load_moments(path: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Reads the file of a `MomentsBuilder`: means and standard deviations.
 
     Raises:
@@ -296,7 +296,7 @@ def load_moments(path: Path) -> tuple[list[float], list[float]]:
     """
     try:
         moments = read_json(path)
-        return moments["mean"], moments["std"]
+        return tuple(moments["mean"]), tuple(moments["std"])
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}. Run t2t-datagen again.") from None
     except (ValueError, KeyError, TypeError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from t2t_torch.declaration.rows import OFF, ON, UnfitError, number_of, pieces
+from t2t_torch.declaration.rows import OFF, ON, UnfitError, number_of
 from t2t_torch.errors import DataError
 from t2t_torch.readers.detection import DetectedFormat
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.idx import AUDIO, kind_of
 from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.runtime.prediction import WRITTEN_LIST
+from t2t_torch.runtime.prediction import WRITTEN_LIST, is_empty, parts_of
 from t2t_torch.text.tags import SCHEME_TAG
 from t2t_torch.text.tree import parse_tree
 
@@ -116,6 +115,11 @@ class Inspected:
         some = [str(value) for value in self.values[:_SAMPLE]]
         words = sum(len(one.split()) + len(_UNSPACED.findall(one)) / 2 for one in some)
         return words / max(1, len(some))
+
+    @property
+    def is_unspaced(self) -> bool:
+        """True for texts of a script without spaces."""
+        return any(len(_UNSPACED.findall(str(one))) > 4 for one in self.values[:20])
 
     @functools.cached_property
     def mean_characters(self) -> float:
@@ -275,7 +279,7 @@ class Inspected:
             score = 0.45 if fraction > 0.5 or self.distinct > MAX_LABELS else 0.3
         if self.label > 0.5 and not (self.mean_words > 4 and self.distinct > _FEW):
             score *= 0.4
-        if self.is_named(LABEL_NAMES):
+        if self.is_named(LABEL_NAMES) and self.label > 0.3:
             score *= 0.6
         return score * (0.5 + 0.5 * self.filled)
 
@@ -309,8 +313,8 @@ class Inspected:
         if not self.is_plain or not all(str(v).strip().startswith("[") for v in self.counts):
             return False
         try:
-            held = [one for value in self.counts for one in pieces(value, WRITTEN_LIST)]
-        except UnfitError:
+            held = [one for value in self.counts for one in parts_of(value, WRITTEN_LIST)]
+        except ValueError:
             return False
         return bool(held) and all(isinstance(one, str | int) for one in held)
 
@@ -318,7 +322,7 @@ class Inspected:
     def tokens(self) -> Sequence[Sequence[str] | None]:
         """The items of each row's list, or the words of its text; None for other values."""
         if self.written_list:
-            return [v and list(map(str, pieces(str(v), WRITTEN_LIST))) for v in self.rows]
+            return [v and list(map(str, parts_of(str(v), WRITTEN_LIST))) for v in self.rows]
         if self.is_list or self.is_list_of_ids:
             return [v and list(map(str, v)) for v in self.rows]
         texts = self.is_plain and not self.is_number
@@ -485,13 +489,17 @@ def _letters(words: Iterable[str]) -> str:
     return re.sub(r"[\s()\[\]{}]|-[LR][RSC]B-", "", "".join(words))
 
 
+def _units(*columns: Inspected) -> list[Sequence[Sequence[str] | None]]:
+    """Returns the words of the first rows; of scripts without spaces, the characters."""
+    rows = [one.tokens[:_SAMPLE] for one in columns]
+    if not any(one.is_unspaced for one in columns):
+        return rows
+    return [[row and list("".join(row)) for row in own] for own in rows]
+
+
 def overlap(one: Inspected, other: Inspected) -> float:
     """Returns how similar the words of two texts of a row are, beyond texts of different rows."""
-    pairs = [
-        (set(a), set(b))
-        for a, b in zip(one.tokens[:_SAMPLE], other.tokens[:_SAMPLE], strict=True)
-        if a and b
-    ]
+    pairs = [(set(a), set(b)) for a, b in zip(*_units(one, other), strict=True) if a and b]
     if len(pairs) < 2:
         return 0.0
     same = [len(a & b) / len(a | b) for a, b in pairs]
@@ -501,7 +509,9 @@ def overlap(one: Inspected, other: Inspected) -> float:
 
 def shared_words(one: Inspected, other: Inspected) -> float:
     """Returns the fraction of running words that two columns share; small for two languages."""
-    first, second = one.vocabulary, other.vocabulary
+    first, second = (
+        Counter(unit for row in rows for unit in row or ()) for rows in _units(one, other)
+    )
     total = min(first.total(), second.total())
     return sum((first & second).values()) / total if total else 0.0
 
@@ -525,6 +535,14 @@ def determined(words: Inspected, tags: Inspected) -> float:
     return usual / max(1, sum(one.total() for one in repeated))
 
 
+def first_rows(
+    path: Path, detected: DetectedFormat, bad: BadRecords, most: int
+) -> list[dict[str, Any]]:
+    """Returns the values of the first rows of a file."""
+    records = open_records(path, format=detected.format, bad=bad, options=detected.options)
+    return [record.values for record in itertools.islice(records, most)]
+
+
 def inspect(path: Path, detected: DetectedFormat) -> FileColumns:
     """Inspects the first `MAX_ROWS` rows of a file.
 
@@ -532,8 +550,7 @@ def inspect(path: Path, detected: DetectedFormat) -> FileColumns:
       DataError: the file cannot be read, or has no rows.
     """
     bad = BadRecords("skip")
-    records = open_records(path, format=detected.format, bad=bad, options=detected.options)
-    rows = [record.values for record in itertools.islice(records, MAX_ROWS)]
+    rows = first_rows(path, detected, bad, MAX_ROWS)
     if not rows:
         why = f": {bad.listed[0]}" if bad.listed else ""
         raise DataError(f"{path} has no row that can be read{why}.")
@@ -549,13 +566,8 @@ def _inspect(name: str, values: Sequence[Any]) -> Inspected:
     if lists and all(len(one) == 1 and isinstance(one[0], str) for one in lists):
         named = Inspected(name, []).is_named(LABEL_NAMES)  # of one label, as Doccano writes it
         values = [one[0] if named and isinstance(one, list) else one for one in values]
-    return Inspected(name, [None if _is_empty(value) else value for value in values])
-
-
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    empty = [is_empty(v) or (isinstance(v, str) and not v.strip()) for v in values]
+    return Inspected(name, [None if no else v for v, no in zip(values, empty, strict=True)])
 
 
 def _number(value: Any) -> float | None:

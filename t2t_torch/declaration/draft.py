@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
-from t2t_torch.declaration.columns import MAX_ROWS, FileColumns, Inspected, inspect
-from t2t_torch.declaration.files import DetectedFiles, check_unpacked, detect_files, unpacked
+from t2t_torch.declaration.columns import MAX_ROWS, FileColumns, Inspected, first_rows, inspect
+from t2t_torch.declaration.files import DetectedFiles, detect_files, unpacked
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose, some
 from t2t_torch.declaration.schema import USUAL_COLUMNS
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.readers.detection import DetectedFormat, detect_format
-from t2t_torch.readers.formats import open_records, usual_format_of
+from t2t_torch.readers.formats import usual_format_of
+from t2t_torch.readers.head import Head
 from t2t_torch.readers.spans import TOKENIZED, TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tokenizer import tokenize, word_expression
@@ -92,13 +93,12 @@ def draft(path: Path, choice: int = 1) -> Draft:
       UsageError: there is no such choice.
     """
     path, unpacking = unpacked(path)
-    check_unpacked(path)
     found = detect_files(path)
-    inspected = _first(found)
+    inspected = found.file("train")
     detected = DetectedFormat("lines") if found.is_parallel else detect_format(inspected)
     table = inspect(inspected, detected)
     detected = replace(detected, options=found.options) if found.is_parallel else detected
-    best, *others = [Proposal("text2text")] if found.is_parallel else _proposals(table)
+    best, *others = _of_parallel(found) if found.is_parallel else _proposals(table)
     likely = [best, *(one for one in others if one.score >= _LEAST_LIKELY * best.score)]
     likely = likely[: 1 + _ALTERNATIVES]
     if not 1 <= choice <= len(likely):
@@ -109,12 +109,14 @@ def draft(path: Path, choice: int = 1) -> Draft:
     content = _content(fitting, detected, best, table)
     beside = _absent(found.folder, content["problem"])
     closeness = margin([best, *others])
+    notes = [*unpacking, *unfit, *_unused(table, best)]
     doubts = [*found.doubts, *detected.doubts]
     if closeness < CLOSE:
         rival = others[0].meaning
         doubts.append(f"another problem is as likely: {rival}. It is the first alternative.")
     doubts += best.doubts
-    notes = [*unpacking, *unfit, *_unused(table, best), *_of_rows(table)]
+    doubts += _of_empty_and_nested(table, best)
+    (doubts if table.bad.count * 10 > table.rows else notes).extend(_of_rows(table))
     if "eval" not in fitting.files:
         try:
             chosen = _of_held_out(content, beside, found.folder, best.filled_rows(table), notes)
@@ -133,6 +135,19 @@ def draft(path: Path, choice: int = 1) -> Draft:
     return Draft(
         content, beside, first, doubts, notes, alternatives, bool(bad), closeness, best.explained
     )
+
+
+_MOST_LABELS = 200
+
+
+def _of_parallel(found: DetectedFiles) -> list[Proposal]:
+    """Returns the proposals of parallel files: labels of texts if few lines repeat, else texts."""
+    train = found.files["train"]
+    assert not isinstance(train, str)
+    lines = Head(found.folder / train["targets"]).full_lines
+    are_labels = len(set(lines)) <= min(_MOST_LABELS, len(lines) / 3)
+    kinds = ("text2class", "text2text") if are_labels else ("text2text",)
+    return [Proposal(kind, score=1 - n / 2) for n, kind in enumerate(kinds)]
 
 
 def _proposals(table: FileColumns) -> list[Proposal]:
@@ -188,6 +203,19 @@ def _unused(table: FileColumns, made: Proposal) -> Iterable[str]:
     if unused:
         few = len(unused) <= 6
         yield f"unused columns: {some([name + why * few for name, why in unused])}."
+
+
+def _of_empty_and_nested(table: FileColumns, made: Proposal) -> Iterator[str]:
+    """Yields warnings about targets that are mostly empty, and objects that are not read."""
+    target = made.fields.get("targets")
+    for name, one in table.columns.items():
+        if name == target and one.empty * 2 > table.rows:
+            yield f"the target {name!r} is empty in most rows."
+        held = [
+            part for value in one.values[:_FEW_ROWS] if isinstance(value, list) for part in value
+        ]
+        if name not in made.columns and any(isinstance(part, Mapping) for part in held):
+            yield f"{name!r} holds lists of objects, of which nothing is used."
 
 
 def _why_not(one: Inspected, table: FileColumns) -> str:
@@ -288,11 +316,7 @@ def _fitting(
         name = files.get(split)
         if not isinstance(name, str) or not made.fields:
             continue
-        one = next(iter(sorted(found.folder.glob(name))), found.folder / name)
-        records = open_records(
-            one, format=detected.format, bad=BadRecords("skip"), options=detected.options
-        )
-        rows = [record.values for record in itertools.islice(records, _FEW_ROWS)]
+        rows = first_rows(found.file(split), detected, BadRecords("skip"), _FEW_ROWS)
         missing = sorted(made.columns - {"-1"} - set(rows[0] if rows else ()))
         why = f"it has no column {', '.join(map(repr, missing))}" if missing else ""
         if not missing and isinstance(target, str) and target in table.columns:
@@ -303,12 +327,6 @@ def _fitting(
             messages.append(f"{name} is not used: {why}.")
             del files[split]
     return replace(found, files=files), messages
-
-
-def _first(found: DetectedFiles) -> Path:
-    """Returns the file to inspect, the first match of a pattern."""
-    train = found.train
-    return train if train.exists() else next(iter(sorted(found.folder.glob(train.name))))
 
 
 def _content(
@@ -325,7 +343,7 @@ def _content(
         "kind": made.kind,
         "files": {split: files[split] for split in ("train", "eval", "test") if split in files},
     }
-    if not found.is_parallel and usual_format_of(_first(found)) != detected.format:
+    if not found.is_parallel and usual_format_of(found.file("train")) != detected.format:
         content["format"] = detected.format
     if detected.options:
         content["options"] = dict(detected.options)

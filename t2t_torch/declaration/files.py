@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError
-from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
+from t2t_torch.files import read_raw_lines, staged_folder, without_packing
 from t2t_torch.readers import idx
 from t2t_torch.readers.conll import FILES
 from t2t_torch.readers.detection import rank_formats
@@ -22,12 +21,12 @@ from t2t_torch.readers.head import Head
 _SPLITS = {
     "train": ("train", "training"),
     "eval": tuple("dev valid validation val eval trial devel development heldout held_out".split()),
-    "test": ("test", "testing", "t10k"),
+    "test": ("test", "testing", "t10k", "holdout", "hold_out"),
 }
 _LETTERED = {"testa": "eval", "testb": "test"}  # of CoNLL-2003
 _WORDS = (*_LETTERED, *itertools.chain.from_iterable(_SPLITS.values()))
 _SPLIT = re.compile(
-    rf"(?<![A-Za-z0-9])({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![A-Za-z])",
+    rf"(?<![A-Za-z0-9])({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?:_?sets?)?(?![A-Za-z])",
     re.IGNORECASE,
 )
 _NO_NAMES = ("data", "input", "inputs", "raw", "tok", "tmp", "dataset", "file", "files", "part")
@@ -63,11 +62,12 @@ class DetectedFiles:
     doubts: list[str] = field(default_factory=list)
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def train(self) -> Path:
-        """The training file to inspect."""
-        train = self.files["train"]
-        return self.folder / (train if isinstance(train, str) else next(iter(train.values())))
+    def file(self, split: str) -> Path:
+        """Returns the file of a split to inspect: of parallel files, or of a pattern, the first."""
+        name = self.files[split]
+        name = name if isinstance(name, str) else next(iter(name.values()))
+        path = self.folder / name
+        return path if path.exists() else next(iter(sorted(self.folder.glob(name))), path)
 
     @property
     def is_parallel(self) -> bool:
@@ -83,6 +83,8 @@ def detect_files(path: Path) -> DetectedFiles:
     """
     if not path.exists():
         raise DataError(f"There is no {path}.")
+    if not path.is_file() and not path.is_dir():
+        raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
     path = path if path.name else path.resolve()
     if without_packing(path.name) in FILES.values() and _is_data(path.resolve().parent):
         made = detect_files(path.resolve().parent)
@@ -101,21 +103,44 @@ def _inside(folder: Path) -> DetectedFiles:
     others = (one for one in visible(folder) if one not in media)
     there = [one for one in others if not _NO_DATA.fullmatch(one.name)]
     by_language = [one for one in there if one.is_file() and _language(one)]
-    known = list(filter(_is_data, there)) or by_language or _in_subfolders(folder)
+    known = list(filter(_is_data, there)) or by_language
+    inside = {} if known else _in_subfolders(folder)
+    known = known or [files[0] for files in inside.values() if len(files) == 1]
+    several = {name: files for name, files in inside.items() if files} if not known else {}
+    is_table = all(usual_format_of(f) not in (None, "lines") for fs in several.values() for f in fs)
+    if (
+        several
+        and is_table
+        and len({_ending(one) for files in several.values() for one in files}) == 1
+    ):
+        patterns = {
+            str(split_of(name)): f"{name}/*{_ending(files[0])}" for name, files in several.items()
+        }
+        if "train" in patterns:
+            message = f"all files of {', '.join(several)} are read."
+            return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
     train = train or [one for one in by_language if split_of(one.name) == "train"]
+    plain = [one for one, split in zip(known, splits, strict=True) if split is None]
+    if len(plain) == 1 and len(set(map(_ending, known))) == 1 < len(known) and not train:
+        files = {"train": plain[0].name}
+        files |= {split: one.name for one, split in zip(known, splits, strict=True) if split}
+        message = f"{plain[0].name} is read for training, beside files that are named as splits."
+        return DetectedFiles(folder, files, _name(plain[0]), [message])
     chosen = train or known
     endings = {_ending(one) for one in chosen}
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
     parallel = parallel and all(map(_language, chosen))
+    if len(chosen) == 2 == len(train) and (made := _texts_with_labels(folder, known, train)):
+        return made
     if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
     if chosen and len(endings) == 1 and not any(splits):
         pattern = f"*{next(iter(endings))}"
         message = f"all {len(chosen)} files are read: {pattern}."
         return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
-    classes = idx.class_names(folder)
+    classes = list(idx.class_folders(folder))
     if len(classes) == 1 and not known:
         raise DataError(
             f"{folder} has one class, {classes[0]!r}; at least two are needed, a subfolder each."
@@ -133,14 +158,15 @@ def _inside(folder: Path) -> DetectedFiles:
     )
 
 
-def _in_subfolders(folder: Path) -> list[Path]:
-    """Returns the single file of data of each subfolder that is named as a split."""
-    held = [
-        [one for one in visible(inner) if not _NO_DATA.fullmatch(one.name) and _is_data(one)]
+def _in_subfolders(folder: Path) -> dict[str, list[Path]]:
+    """Returns the files of data of each subfolder that is named as a split."""
+    return {
+        inner.name: [
+            one for one in visible(inner) if not _NO_DATA.fullmatch(one.name) and _is_data(one)
+        ]
         for inner in visible(folder)
         if inner.is_dir() and split_of(inner.name)
-    ]
-    return [files[0] for files in held if len(files) == 1]
+    }
 
 
 def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
@@ -203,7 +229,42 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
         if len(matching) > 1:
             names = ", ".join(one.name for one in matching if one is not other)
             doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
+    unused = [
+        one.name
+        for one in there
+        if one != path
+        and split_of(one.name) not in (None, *files)
+        and _parts(one)[0] == _parts(path)[0]
+        and not _NO_DATA.fullmatch(one.name)
+    ]
+    if unused and split_of(path.name):
+        doubts.append(f"{', '.join(unused[:5])}: not used, though named as a split.")
     return DetectedFiles(folder, files, _name(path), doubts, options)
+
+
+def _texts_with_labels(
+    folder: Path, known: Sequence[Path], train: Sequence[Path]
+) -> DetectedFiles | None:
+    """Returns the files of two columns, such as train_text.txt and train_labels.txt; None if their
+    numbers of lines differ, or no file has few different lines, which are the labels.
+    """
+    lines = {one: Head(one).lines for one in train}
+    if len(set(map(_count_lines, train))) > 1 or {usual_format_of(one) for one in train} != {
+        "lines"
+    }:
+        return None
+    texts, labels = sorted(train, key=lambda one: -len(set(lines[one])))
+    if len(set(lines[labels])) * 3 > len(lines[labels]):
+        return None
+    files: dict[str, str | dict[str, str]] = {}
+    for split in ("train", "eval", "test"):
+        held = {_parts(one)[1]: one.name for one in known if _split_of_path(one, folder) == split}
+        if {_parts(texts)[1], _parts(labels)[1]} <= held.keys():
+            files[split] = {
+                "inputs": held[_parts(texts)[1]], "targets": held[_parts(labels)[1]]
+            }  # fmt: skip
+    doubts = [f"line n of {labels.name} is the target of line n of {texts.name}."]
+    return DetectedFiles(folder, files, _name(texts), doubts)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -327,51 +388,6 @@ def visible(folder: Path) -> list[Path]:
     return sorted(one for one in folder.iterdir() if not one.name.startswith("."))
 
 
-_TAR_MARK = slice(257, 262)
-_PACKED = {
-    b"PK\x03\x04": ("a zip archive", "unzip"),
-    b"\xd0\xcf\x11\xe0": (
-        "a workbook of an old Excel (save it as .xlsx)",
-        "soffice --convert-to xlsx",
-    ),
-    b"PK\x05\x06": ("an empty zip archive", "unzip"),
-    b"\x28\xb5\x2f\xfd": ("packed with zstd", "unzstd"),
-    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
-}
-"""File types by magic number, with the command that unpacks them."""
-
-
-def check_unpacked(path: Path) -> None:
-    """Checks that a file is neither a pipe nor an archive, and uses no compression but gzip.
-
-    Raises:
-      DataError: it does; the message says how to unpack it.
-    """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
-    if not path.is_file() or without_packing(path.name).lower().endswith((".xlsx", ".xlsm")):
-        return
-    start = _start(path)
-    what, command = next(
-        (message for mark, message in _PACKED.items() if start.startswith(mark)), ("", "")
-    )
-    if start[_TAR_MARK] == b"ustar":
-        what, command = "a tar archive", "tar xf"
-    if what:
-        raise DataError(
-            f"{path} is {what}. Unpack it, and give a file, or the folder, that comes out:  "
-            f"{command} {shlex.quote(str(path))}"
-        )
-
-
-def _start(path: Path) -> bytes:
-    try:
-        with open_bytes(path) as file:
-            return file.read(_TAR_MARK.stop)
-    except (*DAMAGED, OSError):
-        return b""  # its reader reports the problem
-
-
 _UNPACKED = "_unpacked"
 _ZIPPED_DOCUMENTS = frozenset(".docx .pptx .odt .ods .odp .epub .jar .npz .pt .pth .apk".split())
 
@@ -389,10 +405,10 @@ def single_archive(path: Path) -> Path:
 
 def _archive(path: Path) -> str:
     """Returns "zip" or "tar"; "" for other files."""
-    start = _start(path)
+    start = Head(path).start
     if start.startswith(b"PK\x03\x04"):
         return "" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
-    return "tar" if start[_TAR_MARK] == b"ustar" else ""
+    return "tar" if start[257:262] == b"ustar" else ""
 
 
 def unpacked(path: Path) -> tuple[Path, list[str]]:

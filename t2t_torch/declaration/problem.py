@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
+import pydantic
 from absl import logging
 
 from t2t_torch import registry
@@ -33,8 +34,6 @@ from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
 from t2t_torch.text_problem import Text2TextProblem, TextProblem, VocabType
 
 _LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS)
-_FROM_0 = ("max_turns", "chop_length", "min_word_count")
-"""Settings that may be 0."""
 
 _IN_THE_DATA = (
     "kind", "files", "format", "options", "fields", "split_by", "features", "merge_labels"
@@ -54,7 +53,7 @@ def attributes_of(
     _refuse_others(declaration, path, kind, family)
     columns = _columns(declaration, path, kind)
     attributes = {
-        **_settings(declaration, path, kind),
+        **_settings(declaration, path),
         **{name: value for name, value in _attributes(declaration).items() if value},
         "column_names": _column_names(columns),
         "column_forms": {
@@ -158,53 +157,50 @@ def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, Any]
     return {"suggested_flags": joined, "portfolio": portfolio}
 
 
-def _is_tokenizer(value: Any) -> tuple[bool, str]:
-    """Returns whether a value is a tokenizer, and the expected value."""
+def _check_augmentation(names: list[str]) -> list[str]:
     try:
-        word_expression(value)
-    except (TypeError, ValueError) as error:
-        names = ", ".join(TOKENIZERS)
-        return False, f"one of {names}, or a regular expression of a word ({error}),"
-    return True, ""
+        parse(names, (schema.LARGEST, schema.LARGEST))  # its pictures are larger or refused later
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return names
 
 
-def _is_augmentation(value: Any) -> tuple[bool, str]:
-    """Returns whether a value is a list of changes of pictures, and the expected value."""
-    try:
-        parse([str(name) for name in value], (1, 1))
-    except (TypeError, UsageError) as error:
-        return False, f'a list such as ["crop:4", "flip"] ({error})'
-    return isinstance(value, list), 'a list such as ["crop:4", "flip"]'
+def _whole(lowest: int) -> tuple[Any, str]:
+    kind = Annotated[int, pydantic.Field(ge=lowest, le=schema.LARGEST)]
+    return kind, f"a whole number from {lowest} to {schema.LARGEST:,}"
 
 
-def _are_speeds(value: Any) -> bool:
-    """Returns whether a value is a list of speeds; `Speech2TextProblem.most_growth` bounds them."""
-    return isinstance(value, list) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) and 0.8 <= one <= 1.25
-        for one in value
-    )
+_SETTINGS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("max_turns", "chop_length", "min_word_count"), _whole(0)),
+    "oov_token": (Annotated[str, pydantic.Field(min_length=1)], "a word"),
+    "resample": (bool, "true or false"),
+    "tokenizer": (
+        Annotated[str, pydantic.AfterValidator(word_expression)],
+        f"one of {', '.join(TOKENIZERS)}, or a regular expression of a word,",
+    ),
+    "augmentation": (
+        Annotated[list[str], pydantic.AfterValidator(_check_augmentation)],
+        'a list such as ["crop:4", "flip"]',
+    ),
+    "speeds": (  # `Speech2TextProblem.most_growth` bounds them
+        list[Annotated[float, pydantic.Field(ge=0.8, le=1.25)]],
+        "a list of factors from 0.8 to 1.25",
+    ),
+}
+"""Types of settings, and how they are named; the others are whole numbers from 1."""
 
 
-def _settings(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, Any]:
+def _settings(declaration: Declaration, path: Path) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
-        lowest = 0 if name in _FROM_0 else 1
-        if name == "oov_token":
-            good, expected = isinstance(value, str) and bool(value), "a word"
-        elif name == "resample":
-            good, expected = isinstance(value, bool), "true or false"
-        elif name == "tokenizer":
-            good, expected = _is_tokenizer(value)
-        elif name == "augmentation":
-            good, expected = _is_augmentation(value)
-        elif name == "speeds":
-            good, expected = _are_speeds(value), "a list of factors from 0.8 to 1.25"
-        else:
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            good = whole and lowest <= value <= schema.LARGEST
-            expected = f"a whole number from {lowest} to {schema.LARGEST:,}"
-        if not good:
-            raise mistake(path, f"settings.{name}", f"{expected} was expected, not {value!r}.")
+        kind, expected = _SETTINGS.get(name, _whole(1))
+        try:
+            pydantic.TypeAdapter(kind).validate_python(value, strict=True)
+        except pydantic.ValidationError as error:
+            (fault, *_) = error.errors()
+            why = f": {fault['ctx']['error']}" if fault["type"] == "value_error" else ""
+            what = f"{expected} was expected, not {value!r}{why}."
+            raise mistake(path, f"settings.{name}", what) from None
     settings = dict(declaration.settings)
     if declaration.kind == "image2class" and declaration.options.get("encoded"):
         settings["encoded"] = True
@@ -320,10 +316,8 @@ def usual_format(declaration: Declaration, path: Path) -> str:
     """Returns the format of the training files, as far as it is known without reading them."""
     if declaration.format is not None:
         if declaration.format not in FORMATS:
-            what = (
-                f"there is no format {declaration.format!r}.{nearest(declaration.format, FORMATS)}"
-            )
-            raise mistake(path, "format", what)
+            known = nearest(declaration.format, FORMATS)
+            raise mistake(path, "format", f"there is no format {declaration.format!r}.{known}")
         return declaration.format
     assert declaration.files is not None
     train = declaration.files.train

@@ -165,8 +165,6 @@ class RowFiles:
     def _format(self, path: Path) -> str:
         if self._declaration.format is not None:
             return self._declaration.format
-        if path.is_dir() and file_of(path, BIO_FILES["words"]):
-            return "bio"
         try:
             return format_of(path)
         except DataError as error:
@@ -256,7 +254,7 @@ def converted(value: FieldType, parts: Sequence[Any], column: Column) -> Any:
     """Returns a field's value, converted from a row's values in the field's columns.
 
     Raises:
-      UnfitError: the values are invalid for the field.
+      UnfitError, ValueError: the values are invalid for the field.
     """
     if value is FieldType.PROBABILITIES and len(parts) > 1:
         parts = [dict(zip(column.column, parts, strict=True))]
@@ -273,7 +271,7 @@ def text(parts: Sequence[Any], column: Column) -> str:
 
 def any_text(parts: Sequence[Any], column: Column) -> str:
     """Returns a text, possibly empty."""
-    texts = [_text_of(part) for part in parts]
+    texts = [text_of_cell(part) for part in parts]
     return column.join.join(part for part in texts if part) if len(texts) > 1 else texts[0]
 
 
@@ -284,7 +282,7 @@ def sound(parts: Sequence[Any], column: Column) -> str | Path:
 
 def texts(parts: Sequence[Any], column: Column) -> list[str]:
     """Returns a list of at least one text, all non-empty."""
-    made = [_text_of(part) for part in _listed(parts, column)]
+    made = [text_of_cell(part) for part in _listed(parts, column)]
     if not made:
         raise UnfitError("an empty list, where texts were expected")
     if not all(part.strip() for part in made):
@@ -294,7 +292,7 @@ def texts(parts: Sequence[Any], column: Column) -> list[str]:
 
 def words(parts: Sequence[Any], column: Column) -> list[str]:
     """Returns a list of at least one word; a string is split at spaces and tabs."""
-    made = [_text_of(part) for part in _listed(parts, column, at_blanks=True)]
+    made = [text_of_cell(part) for part in _listed(parts, column, at_blanks=True)]
     if not made:
         raise UnfitError("no words")
     for word in made:
@@ -313,7 +311,7 @@ def _one_hot(parts: Sequence[Any], column: Column) -> list[str]:
     Raises:
       UnfitError: a value is neither on nor off.
     """
-    states = [_text_of(part).strip().lower() for part in parts]
+    states = [text_of_cell(part).strip().lower() for part in parts]
     for state in states:
         if state not in ON + OFF:
             raise UnfitError(f"{_short(state)} is neither 0 nor 1, nor false nor true")
@@ -349,22 +347,9 @@ def numbers(parts: Sequence[Any], column: Column) -> list[float]:
     for part in parts:
         held = list_of(part) or [part]
         if isinstance(part, str) and column.split is not None:
-            held = pieces(part, column.split)
-        for number in held:
-            made.append(number_of(number))
+            held = parts_of(part, column.split)
+        made += map(number_of, held)
     return made
-
-
-def pieces(text: str, separator: str) -> list[Any]:
-    """Returns the parts of a list in string form.
-
-    Raises:
-      UnfitError: the separator requires a Python or JSON list, and the string is not one.
-    """
-    try:
-        return parts_of(text, separator)
-    except ValueError as error:
-        raise UnfitError(str(error)) from None
 
 
 def number_of(value: Any) -> float:
@@ -499,14 +484,6 @@ _CONVERSIONS: Mapping[FieldType, Callable[[Sequence[Any], Column], Any]] = {
 }
 
 
-def _text_of(value: Any) -> str:
-    """Returns a text unchanged; numbers as strings, words joined by spaces."""
-    try:
-        return text_of_cell(value)
-    except ValueError as error:
-        raise UnfitError(str(error)) from None
-
-
 def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) -> list[Any]:
     """Returns the parts of all columns; strings are split as declared."""
     if len(parts) > 1:
@@ -517,9 +494,9 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
     if parts[0] is None:
         return []
     if column.split is not None:
-        return pieces(_text_of(parts[0]), column.split)
+        return parts_of(text_of_cell(parts[0]), column.split)
     if at_blanks:
-        return split_at_blanks(_text_of(parts[0]))
+        return split_at_blanks(text_of_cell(parts[0]))
     raise UnfitError(
         f"{_short(parts[0])} is one text, where a list was expected; say what separates its parts: "
         f'{{"column": "{column.column[0]}", "split": ","}}'
@@ -664,7 +641,7 @@ class SampleMaker:
             self._check(field, value, made)
         except MissingColumnError:
             raise
-        except UnfitError as error:
+        except (UnfitError, ValueError) as error:
             names = ", ".join(map(repr, column.column))
             message = str(error).rstrip(".")
             raise UnfitError(f"column {names} ({field!r}): {message}.") from None

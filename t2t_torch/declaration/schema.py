@@ -376,7 +376,7 @@ class ProblemKind:
     """A kind of problem.
 
     Attributes:
-      family: module in `problem_types/` (or the package) and class, separated by a colon.
+      family: module in the package and class, separated by a colon.
       fields: by field of a sample, its type.
       group: fields whose equal rows stay in one split when rows are held out.
       settings: the class attributes available in "settings".
@@ -391,11 +391,14 @@ class ProblemKind:
 
     def family_class(self) -> type[Problem]:
         """Imports the problem type."""
-        return cast("type[Problem]", pkgutil.resolve_name(self.family))
+        return cast("type[Problem]", pkgutil.resolve_name(f"t2t_torch.{self.family}"))
 
 
 _WORD = (*_VOCABULARY, "gazetteer_width")
-_TEXT_TO_LABEL = {"inputs": FieldType.TEXT, "targets": FieldType.LABEL}
+_REAL = (*_VOCABULARY, "target_size", "raw_targets")
+_CLASSIFICATION, _OF_WORDS = "problem_types.classification", "problem_types.words"
+_INPUTS, _TARGETS = {"inputs": FieldType.TEXT}, {"targets": FieldType.TEXT}
+_LABEL, _NUMBERS = {"targets": FieldType.LABEL}, {"targets": FieldType.NUMBERS}
 _PAIR = {"first": FieldType.TEXT, "second": FieldType.TEXT}
 _SOUND = ("sample_rate", "resample", "speeds")
 _COLUMNS_OF_SOUNDS = {
@@ -404,94 +407,82 @@ _COLUMNS_OF_SOUNDS = {
 }
 
 KINDS: Mapping[str, ProblemKind] = {
-    "text2text": ProblemKind(
-        "t2t_torch.text_problem:Text2TextProblem",
-        {"inputs": FieldType.TEXT, "targets": FieldType.TEXT},
-    ),
+    "text2text": ProblemKind("text_problem:Text2TextProblem", _INPUTS | _TARGETS),
     "text2self": ProblemKind(
-        "t2t_torch.text_problem:Text2SelfProblem",
+        "text_problem:Text2SelfProblem",
         {"targets": FieldType.ANY_TEXT},
         ("targets",),
         (*_VOCABULARY, "chop_length"),
     ),
-    "text2class": ProblemKind(
-        "t2t_torch.problem_types.classification:Text2ClassProblem", _TEXT_TO_LABEL
-    ),
+    "text2class": ProblemKind(f"{_CLASSIFICATION}:Text2ClassProblem", _INPUTS | _LABEL),
     "text2multilabel": ProblemKind(
-        "t2t_torch.problem_types.classification:Text2MultiLabelProblem",
-        {"inputs": FieldType.TEXT, "targets": FieldType.LABELS},
+        f"{_CLASSIFICATION}:Text2MultiLabelProblem", {**_INPUTS, "targets": FieldType.LABELS}
     ),
     "textpair2class": ProblemKind(
-        "t2t_torch.problem_types.classification:TextPair2ClassProblem",
-        {**_PAIR, "targets": FieldType.LABEL},
-        ("first", "second"),
+        f"{_CLASSIFICATION}:TextPair2ClassProblem", _PAIR | _LABEL, ("first", "second")
     ),
     "textpair2real": ProblemKind(
-        "t2t_torch.problem_types.classification:TextPair2RealProblem",
-        {**_PAIR, "targets": FieldType.NUMBERS},
-        ("first", "second"),
-        (*_VOCABULARY, "target_size", "raw_targets"),
+        f"{_CLASSIFICATION}:TextPair2RealProblem", _PAIR | _NUMBERS, ("first", "second"), _REAL
     ),
     "text2real": ProblemKind(
-        "t2t_torch.problem_types.classification:Text2RealProblem",
-        {"inputs": FieldType.TEXT, "targets": FieldType.NUMBERS},
-        settings=(*_VOCABULARY, "target_size", "raw_targets"),
+        f"{_CLASSIFICATION}:Text2RealProblem", _INPUTS | _NUMBERS, settings=_REAL
     ),
     "text2tags": ProblemKind(
-        "t2t_torch.problem_types.words:Text2TagsProblem",
+        f"{_OF_WORDS}:Text2TagsProblem",
         {"inputs": FieldType.WORDS, "targets": FieldType.TAGS},
         settings=(*_WORD, "tokenizer"),
     ),
     "intentslot": ProblemKind(
-        "t2t_torch.problem_types.words:IntentSlotProblem",
+        f"{_OF_WORDS}:IntentSlotProblem",
         {"inputs": FieldType.WORDS, "intent": FieldType.LABEL, "slots": FieldType.TAGS},
         settings=(*_WORD, "tokenizer"),
     ),
     "pairranking": ProblemKind(
-        "t2t_torch.problem_types.classification:PairRankingProblem",
+        f"{_CLASSIFICATION}:PairRankingProblem",
         {"query": FieldType.TEXT, "positive": FieldType.TEXT, "negative": FieldType.TEXT},
         ("query",),
     ),
     "queryrelevance": ProblemKind(
-        "t2t_torch.problem_types.classification:QueryRelevanceProblem",
-        {"query": FieldType.TEXT, "document": FieldType.TEXT, "targets": FieldType.LABEL},
+        f"{_CLASSIFICATION}:QueryRelevanceProblem",
+        {"query": FieldType.TEXT, "document": FieldType.TEXT, **_LABEL},
         ("query",),
+        (*_VOCABULARY, "max_queries", "max_documents"),  # two of earlier versions, not read
     ),
     "spanqa": ProblemKind(
-        "t2t_torch.problem_types.words:SpanQAProblem",
+        f"{_OF_WORDS}:SpanQAProblem",
         {"question": FieldType.TEXT, "context": FieldType.TEXT, "answers": FieldType.ANSWERS},
         ("context",),
         (*_WORD, "max_context", "context_stride"),
     ),
     "text2tree": ProblemKind(
-        "t2t_torch.problem_types.words:Text2TreeProblem",
+        f"{_OF_WORDS}:Text2TreeProblem",
         {"inputs": FieldType.WORDS, "targets": FieldType.TREE},
         settings=_WORD,
         optional=("inputs",),
     ),
     "multiturn2class": ProblemKind(
-        "t2t_torch.problem_types.classification:MultiTurn2ClassProblem",
-        {"inputs": FieldType.TEXTS, "targets": FieldType.LABEL},
+        f"{_CLASSIFICATION}:MultiTurn2ClassProblem",
+        {"inputs": FieldType.TEXTS, **_LABEL},
         settings=(*_VOCABULARY, "max_turns"),
     ),
     "image2class": ProblemKind(
-        "t2t_torch.problem_types.images:Image2ClassProblem",
-        {"inputs": FieldType.IMAGE, "targets": FieldType.LABEL},
+        "problem_types.images:Image2ClassProblem",
+        {"inputs": FieldType.IMAGE, **_LABEL},
         settings=("height", "width", "channels", "augmentation"),
     ),
     "speech2text": ProblemKind(
-        "t2t_torch.problem_types.speech:Speech2TextProblem",
-        {"inputs": FieldType.SOUND, "targets": FieldType.TEXT},
+        "problem_types.speech:Speech2TextProblem",
+        {"inputs": FieldType.SOUND, **_TARGETS},
         settings=(*_VOCABULARY, *_SOUND),
     ),
     "audio2class": ProblemKind(
-        "t2t_torch.problem_types.speech:Audio2ClassProblem",
-        {"inputs": FieldType.SOUND, "targets": FieldType.LABEL},
+        "problem_types.speech:Audio2ClassProblem",
+        {"inputs": FieldType.SOUND, **_LABEL},
         settings=_SOUND,
     ),
     "questioncontext2text": ProblemKind(
-        "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
-        {"inputs": FieldType.TEXT, "context": FieldType.TEXT, "targets": FieldType.TEXT},
+        "problem_types.text2text:QuestionContext2TextProblem",
+        {**_INPUTS, "context": FieldType.TEXT, **_TARGETS},
         ("context",),
     ),
 }

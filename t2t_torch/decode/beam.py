@@ -251,18 +251,13 @@ def pad_one(ids: Tensor) -> Tensor:
     return F.pad(ids, (0, 1), value=PAD)
 
 
-def assemble(
-    done: list[Beam], prefix_lengths: Tensor, united: Callable[[Beam], Beam] | None = None
-) -> Hypotheses:
+def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
     """Restores the order of the rows and removes the prefixes.
 
     Args:
       done: rows that finished together.
       prefix_lengths: [B].
-      united: converts a beam with a row per group to one with a row per input.
     """
-    if united is not None:
-        done = [united(beam) for beam in done]
     longest = max(beam.alive_ids.size(-1) for beam in done)
     ids, scores = [], []
     for beam in done:

@@ -7,7 +7,8 @@ and cache capacities are limited to a few values.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from t2t_torch.distributed.network import check_compiler
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.attention import Attended, Attending, Growing
+from t2t_torch.layers.recurrent import RowState
 from t2t_torch.model import State, T2TModel
 from t2t_torch.text.encoder import PAD
 
@@ -135,30 +137,21 @@ _BACKEND = "inductor"
 _WIDTH = 16  # input lengths are padded to a multiple of it when shapes are limited
 
 
-class Begun:
+@dataclasses.dataclass
+class Begun(RowState):
     """A `State` before its first step.
 
-    Args:
+    Attributes:
       state: the model's state.
     """
 
-    attended = None
-
-    def __init__(self, state: State) -> None:
-        self.state = state
+    attended: ClassVar[None] = None
+    state: State
 
     def watched(self) -> Begun | None:
         """See `Attending`."""
         watched = self.state.watched() if isinstance(self.state, Attending) else None
         return None if watched is None else Begun(watched)
-
-    def expand(self, hypotheses: int) -> Begun:
-        """See `State`."""
-        return Begun(self.state.expand(hypotheses))
-
-    def reorder(self, index: Tensor) -> Begun:
-        """See `State`."""
-        return Begun(self.state.reorder(index))
 
 
 class CompiledModel:

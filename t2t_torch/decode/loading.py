@@ -245,15 +245,12 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
 
     if (run.path / FILE).exists():
         return _load_exported(model, run, wanted)
-    if wanted is None:
-        best = CheckpointDirectory(run.path).best()
-        if best is not None and not CheckpointDirectory(run.path).deleted_during(read, best):
-            return best.step
-    if wanted in (None, LATEST):
-        newest = CheckpointDirectory(run.path).read_newest(read)
-        if newest is None:
+    directory = CheckpointDirectory(run.path)
+    if wanted is None or wanted == LATEST:
+        known = directory.read_best(read) if wanted is None else directory.read_newest(read)
+        if known is None:
             raise errors.CheckpointError(NO_CHECKPOINT.format(run.path))
-        return newest.step
+        return known.step
     chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
     if directory.deleted_during(read, chosen):

@@ -37,7 +37,6 @@ from t2t_torch.decode.constraints import (
     LogitsProcessor,
     MinimumLength,
     PartialOutputs,
-    PhraseProgress,
     Phrases,
     RepeatedNgrams,
     add_taken,
@@ -78,6 +77,11 @@ class SearchConstraints:
         return self.diversity.groups if self.diversity is not None else 1
 
     @property
+    def is_empty(self) -> bool:
+        """True if there are none."""
+        return not self.bans and not self.tells_places_apart
+
+    @property
     def tells_places_apart(self) -> bool:
         """True if the hypotheses of a row may differ in more than their ids."""
         return (self.constraints, self.coverage, self.diversity) != (None, None, None)
@@ -92,7 +96,7 @@ class SearchConstraints:
             beam = self.diversity.divided(beam)
         coverage = self.coverage
         if coverage is None:
-            return _without_dead(beam), state, step
+            return beam if self.is_empty else _without_dead(beam), state, step
 
         def watched(ids: Tensor, state: Any) -> tuple[Tensor, Any]:
             logits, state = step(ids, state)
@@ -121,7 +125,7 @@ class SearchConstraints:
         return beam if self.diversity is None else self.diversity.united(beam)
 
     def grow(
-        self, logits: Tensor, beam: Beam, length: int, policy: BeamPolicy
+        self, logits: Tensor, beam: Beam, length: int, policy: BeamPolicy, eos: int
     ) -> tuple[Beam, Tensor]:
         """Returns the beam one id later, and parents [R, K]: the place that each continues.
 
@@ -130,7 +134,10 @@ class SearchConstraints:
           beam: previous beam.
           length: ids so far, without the first `PAD`.
           policy: rules of the search.
+          eos: see `beam_search`.
         """
+        if self.is_empty:
+            return policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
         if not self.tells_places_apart:
             width = len(logits) // len(beam.rows)
             ids = beam.alive_ids[:, :width, 1:].flatten(0, 1)
@@ -197,24 +204,8 @@ class SearchConstraints:
             room = (beam.limits - at.length - 1).repeat_interleave(beam_size, 0)
             self.constraints.restrict(log_probs, progress, room, original)
             _let_end(log_probs, original[:, EOS])
-        best = self._chosen(log_probs, beam, progress, at, less)
-        if self.coverage is not None:
-            of_places = self.coverage.penalty().view(-1, self.groups, beam_size)[:, number]
-            ends = (best.ids == EOS) * of_places.gather(1, best.parents)
-            best = best._replace(scores=best.scores + ends)
-        return best
-
-    def _chosen(
-        self,
-        log_probs: Tensor,
-        beam: Beam,
-        progress: PhraseProgress | None,
-        at: _At,
-        less: DiversityPenalty | None,
-    ) -> Candidates:
-        """Returns the best continuations; applies penalties to those that do not end, if any."""
         scores, chosen_from = log_probs, beam
-        if less is not None:
+        if less is not None:  # penalties of those that do not end
             scores = (
                 torch.unflatten(log_probs, 0, beam.alive_log_probs.shape) - less.ids[:, None]
             ).flatten(0, 1)
@@ -223,14 +214,19 @@ class SearchConstraints:
             best = self.constraints.candidates(scores, progress, chosen_from, at.length, at.policy)
         else:
             best = best_of(scores, chosen_from, at.length, at.policy)
-        if less is None:
-            return best
-        index = best.parents * log_probs.size(-1) + best.ids
-        own = log_probs.view(len(beam.rows), -1).gather(1, index)
-        own = own + beam.alive_log_probs.gather(1, best.parents)
-        own = own.masked_fill(torch.isneginf(best.log_probs), -torch.inf)
-        ended = own / at.policy.divisor(own.new_full((), at.length + 1.0), beam.limits)
-        return best._replace(log_probs=own, scores=torch.where(best.ids == EOS, ended, best.scores))
+        if less is not None:
+            index = best.parents * log_probs.size(-1) + best.ids
+            own = log_probs.view(len(beam.rows), -1).gather(1, index)
+            own = own + beam.alive_log_probs.gather(1, best.parents)
+            own = own.masked_fill(torch.isneginf(best.log_probs), -torch.inf)
+            ended = own / at.policy.divisor(own.new_full((), at.length + 1.0), beam.limits)
+            ended = torch.where(best.ids == EOS, ended, best.scores)
+            best = best._replace(log_probs=own, scores=ended)
+        if self.coverage is not None:
+            of_places = self.coverage.penalty().view(-1, self.groups, beam_size)[:, number]
+            ends = (best.ids == EOS) * of_places.gather(1, best.parents)
+            best = best._replace(scores=best.scores + ends)
+        return best
 
 
 class _At(NamedTuple):
@@ -258,8 +254,8 @@ def rules_of(
     device: torch.device,
     *,
     go_on: bool = False,
-) -> SearchConstraints | None:
-    """Returns the constraints of a batch, for search or sampling; None if there are none.
+) -> SearchConstraints:
+    """Returns the constraints of a batch, for search or sampling.
 
     Args:
       hparams: settings for all outputs.
@@ -285,8 +281,6 @@ def rules_of(
         coverage = Coverage(hparams.coverage_penalty)
     if hparams.num_beam_groups > 1:
         diversity = Diversity(hparams.num_beam_groups, hparams.diversity_strength)
-    if not bans and constraints is None and coverage is None and diversity is None:
-        return None
     return SearchConstraints(tuple(bans), constraints, coverage, diversity)
 
 
@@ -317,7 +311,7 @@ def beam_search(
     Returns:
       Hypotheses of the B rows, in order; DecodeError if the logits are not finite numbers.
     """
-    policy = policy or BeamPolicy()
+    policy, rules = policy or BeamPolicy(), rules or SearchConstraints()
     if prefix is None:
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
@@ -328,25 +322,23 @@ def beam_search(
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
-        done = rules.done(beam, length, policy) if rules else policy.done(beam, length)
+        done = rules.done(beam, length, policy)
         going = (~done).nonzero().flatten()  # the only device synchronization in a step
         if leaving := going.numel() < done.numel():
             done_beams.append(beam.select(done.nonzero().flatten()))
             beam = beam.select(going)
         if not going.numel():
-            return assemble(done_beams, prefix_lengths, rules.united if rules else None)
+            return assemble(list(map(rules.united, done_beams)), prefix_lengths)
         if leaving or places > 1:
             index = going.unsqueeze(1) * places + parents[going, :places]  # [R', K or 1]
-            if rules is not None:
-                rules.reorder(index)
+            rules.reorder(index)
             state = state.reorder(index.flatten())
         logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
-        if places < beam_size:
-            logits, state, places = _spread(logits, state, beam_size, policy)
-        if rules is not None:
-            grown, parents = rules.grow(logits, beam, length, policy)
-        else:
-            grown, parents = policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
+        if places < beam_size:  # the hypotheses of a row differ from here on
+            if logits.size(-1) < policy.per_place * beam_size:  # too few continuations of one
+                logits = logits.repeat_interleave(beam_size, 0)
+            state, places = state.expand(beam_size), beam_size
+        grown, parents = rules.grow(logits, beam, length, policy, eos)
         if length < prefix.size(1):
             grown, parents = force(beam, grown, parents, prefix[beam.rows, length])
         beam, length = grown, length + 1
@@ -358,34 +350,21 @@ def _begin(
     max_lengths: Tensor,
     prefix: Tensor,
     beam_size: int,
-    rules: SearchConstraints | None,
+    rules: SearchConstraints,
 ) -> tuple[Beam, Any, Step, int]:
     """Returns the beam, the state and the step after the common prefix, [B, P].
 
     The last value is the number of places per row in the state: one until the hypotheses differ;
     constraints may make them differ at once.
     """
-    beam = first_beam(max_lengths, prefix, beam_size // (rules.groups if rules else 1))
-    together = rules is None or not rules.tells_places_apart
-    if rules is not None:
-        state = state if together else state.expand(beam_size)
-        beam, state, step = rules.begin(beam, state, step)
+    beam = first_beam(max_lengths, prefix, beam_size // rules.groups)
+    together = not rules.tells_places_apart
+    state = state if together else state.expand(beam_size)
+    beam, state, step = rules.begin(beam, state, step)
     read = beam.alive_ids[:, 0] if together else beam.alive_ids.flatten(0, 1)
     for position in range(prefix.size(1)):
         _, state = step(read[:, position], state)
     return beam, state, step, 1 if together else beam.alive_ids.size(1)
-
-
-def _spread(
-    logits: Tensor, state: Any, beam_size: int, policy: BeamPolicy
-) -> tuple[Tensor, Any, int]:
-    """Returns logits, state and places of a step after which the K hypotheses of a row differ.
-
-    The logits stay those of one place, [R, V], if its ids provide enough continuations.
-    """
-    if logits.size(-1) < policy.per_place * beam_size:
-        logits = logits.repeat_interleave(beam_size, 0)
-    return logits, state.expand(beam_size), beam_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -485,7 +464,6 @@ def sample(
     numbers: Tensor,
     sampler: Sampler,
     prefix: Tensor | None = None,
-    eos: int = EOS,
     rules: SearchConstraints | None = None,
 ) -> Hypotheses:
     """Samples a continuation of each row.  Finished rows leave the batch.
@@ -497,7 +475,6 @@ def sample(
       numbers: [R, L], random numbers for the ids after the prefix.
       sampler: filters and probabilities.
       prefix: [R, P] int64, ids that each row begins with, padded with PAD.
-      eos: the id that ends a row, except inside its prefix; `EOS` if there are constraints.
       rules: bans; None for none.
 
     Returns:
@@ -509,6 +486,7 @@ def sample(
     """
     if prefix is None or not prefix.numel():
         prefix = max_lengths.new_zeros(len(max_lengths), 1)
+    rules = rules or SearchConstraints()
     prefix_lengths = (prefix != PAD).sum(1)  # [R]
     longest = int(max_lengths.max())
     drawn = max_lengths.new_zeros(len(max_lengths), max(longest, 1))
@@ -522,14 +500,15 @@ def sample(
             raise DecodeError("the model's logits are not numbers: decode an earlier checkpoint.")
         inside = position < prefix_lengths[rows]
         place = (position - prefix_lengths[rows]).clamp(min=0)
-        limited = _allowed(logits, rules, written, rows, position)
-        ids = sampler.draw(limited, numbers[rows, place])
+        allowed = logits.double()  # a copy
+        rules.forbid(allowed, PartialOutputs(written[rows, :position], rows))
+        ids = sampler.draw(allowed, numbers[rows, place])
         ids = torch.where(inside, prefix[rows, min(position, prefix.size(1) - 1)], ids)
         log_probs = logits.double().log_softmax(-1).gather(1, ids[:, None]).squeeze(1)
         written[rows, position] = ids
         scores[rows] += torch.where(inside, 0.0, log_probs)
         drawn[rows, place] = torch.where(inside, PAD, ids)
-        ended = (~inside & (ids == eos)) | (position + 1 >= max_lengths[rows])
+        ended = (~inside & (ids == EOS)) | (position + 1 >= max_lengths[rows])
         going = (~ended).nonzero().flatten()
         if not len(going):
             break
@@ -537,14 +516,3 @@ def sample(
             rows, ids, state = rows[going], ids[going], state.reorder(going)
         last = ids
     return Hypotheses(drawn[:, None], scores.float()[:, None])
-
-
-def _allowed(
-    logits: Tensor, rules: SearchConstraints | None, written: Tensor, rows: Tensor, position: int
-) -> Tensor:
-    """Returns the logits of R rows with banned ids at minus infinity.  written [B, L]."""
-    if rules is None:
-        return logits
-    allowed = logits.double()  # a copy
-    rules.forbid(allowed, PartialOutputs(written[rows, :position], rows))
-    return allowed

@@ -17,6 +17,7 @@ from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import OriginalWords, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
+from t2t_torch.layers.recurrent import RowState
 from t2t_torch.layers.tree import ParseState, ValidTransitions
 from t2t_torch.model import State
 from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
@@ -44,18 +45,12 @@ class AnnotatedSentence(list[int]):
         self.tags = tags
 
 
-@dataclasses.dataclass(frozen=True)
-class _Building:
+@dataclasses.dataclass
+class _Building(RowState):
     """A model's state and the progress of the trees; see `State`."""
 
     state: State
     progress: ParseState
-
-    def expand(self, hypotheses: int) -> _Building:
-        return _Building(self.state.expand(hypotheses), self.progress.expand(hypotheses))
-
-    def reorder(self, index: Tensor) -> _Building:
-        return _Building(self.state.reorder(index), self.progress.reorder(index))
 
 
 class TreePredictor(Predictor):
@@ -187,9 +182,8 @@ class TreePredictor(Predictor):
     def _predict_batch(
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
-        every = [ids for ids in inputs if isinstance(ids, AnnotatedSentence)]
-        assert len(every) == len(inputs), "`encode` makes them"
-        sentences: list[Any] = [sentence for sentence in every if sentence.words]
+        every: Any = inputs  # as `encode` makes them
+        sentences = [sentence for sentence in every if sentence.words]
         results = iter(super()._predict_batch(sentences, hparams) if sentences else ())
         none = Prediction.of_texts(self.target, [_NO_TREE])
         return [next(results) if sentence.words else none for sentence in every]

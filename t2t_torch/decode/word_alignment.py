@@ -239,12 +239,10 @@ def watched_layers(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     def watch(layer: Any, args: Any) -> None:
         seen.append(layer.attention_of(*args))
 
-    handles = [layer.register_forward_pre_hook(watch) for layer in layers]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for layer in layers:
+            hooks.enter_context(layer.register_forward_pre_hook(watch))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _attention(model: Any, layer: nn.Module, batch: dict[str, Tensor], *, read: bool) -> Tensor:

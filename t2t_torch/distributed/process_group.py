@@ -22,7 +22,6 @@ import contextlib
 import dataclasses
 import datetime
 import gc
-import json
 import os
 import sys
 import time
@@ -114,8 +113,8 @@ def _answer(store: Store, name: str, ranks: set[int]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-# Only the main process generates data, decodes and saves; the others wait.  A closed connection
-# reports a dead process at once.
+# Only the main process generates data, decodes and saves, a thread that writes a large checkpoint
+# delays the others, and they wait.  A closed connection reports a dead process at once.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
 
 # Timeout for gradients and metrics: longer than a pass, a compilation or a hook between two steps.
@@ -170,13 +169,21 @@ class World:
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes, by rank; all must call it.
 
-        Args:
-          value: that JSON can say; of several processes as JSON gives it back.
+        Raises:
+          RuntimeError: a process died.
         """
-        if self.size == 1:
-            return [value]
-        channel = SideChannel(self.rank, self.size, self.decisions)
-        return [json.loads(text) for text in channel.exchange(json.dumps(value))]
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value, group=self.decisions())
+        return values
+
+    def on_own_channel(self) -> World:
+        """Returns this with a new group for decisions, whose messages do not mix; collective call.
+
+        A thread that writes checkpoints uses such a group.
+        """
+        group = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
+        return dataclasses.replace(self, decisions=hold(group))
 
     @contextlib.contextmanager
     def leader_first(self) -> Iterator[bool]:
@@ -294,47 +301,3 @@ def chosen_threads(requested: str, recorded: int = 0) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-# The timeout of gradients: a thread that writes a large checkpoint delays the others.
-_LONGEST_MESSAGE_WAIT = datetime.timedelta(hours=12)
-
-
-@dataclasses.dataclass(frozen=True)
-class SideChannel:
-    """Separate gloo group, whose messages do not mix with those of training.
-
-    Attributes:
-      rank: rank of this process.
-      size: number of processes.
-      group: the process group.
-    """
-
-    rank: int
-    size: int
-    group: Held
-
-    @classmethod
-    def open(cls) -> SideChannel:
-        """Opens a channel between all processes of the world; collective call."""
-        group = hold(dist.new_group(backend="gloo", timeout=_LONGEST_MESSAGE_WAIT))
-        return cls(dist.get_rank(), dist.get_world_size(), group)
-
-    def exchange(self, message: str) -> list[str]:
-        """Returns the messages of all processes, by rank; collective call.
-
-        Raises:
-          RuntimeError: a process died.
-        """
-        own = torch.frombuffer(bytearray(message.encode()), dtype=torch.uint8)
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(own)]), group=self.group())
-        longest = int(max(sizes))
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(own)] = own
-        found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(found, padded, group=self.group())
-        return [
-            bytes(text[: int(size)].tolist()).decode()
-            for text, size in zip(found, sizes, strict=True)
-        ]

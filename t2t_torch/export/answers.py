@@ -48,13 +48,9 @@ def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
     Raises:
       ExportError: the problem computes inputs or answers in Python.
     """
-    kind = type(problem)
+    base: Any = SpanQAProblem if isinstance(problem, SpanQAProblem) else Problem
     for name, what in (("inputs_of", "inputs of a sample"), ("answer_of", "answers")):
-        window_sizes = getattr(kind, name)
-        known = [getattr(Problem, name)]
-        if isinstance(problem, SpanQAProblem):
-            known = [getattr(SpanQAProblem, name)]
-        if window_sizes not in known:
+        if getattr(type(problem), name) is not getattr(base, name):
             raise ExportError(
                 f"{problem.full_name!r} makes {what} in Python (`{name}`), which cannot stand in a "
                 "graph. Declare `cutters` if texts are to be cut, or serve it with PyTorch."

@@ -82,13 +82,13 @@ def _counts_of_tokens(encoder: TokenEncoder, ids: Proxy, mask: Proxy) -> Proxy:
 
 @word_counts.register(IntegerEncoder)
 def _counts_of_integers(encoder: IntegerEncoder, ids: Proxy, mask: Proxy) -> Proxy:
-    return _not_padding(ids, mask).integers().CumSum(1)
+    return (mask & (ids != PAD)).integers().CumSum(1)
 
 
 @word_counts.register(CharacterEncoder)
 def _counts_of_characters(encoder: CharacterEncoder, ids: Proxy, mask: Proxy) -> Proxy:
     names = enumerate(encoder.characters, NUM_RESERVED + 1)
-    line = _CompactValues.of(ids, _not_padding(ids, mask))
+    line = _CompactValues.of(ids, mask & (ids != PAD))
     other = 1 - _are_of(line.values, [number for number, name in names if name.isspace()])
     return line.read(_words_begun(line.mask * other))
 
@@ -96,13 +96,9 @@ def _counts_of_characters(encoder: CharacterEncoder, ids: Proxy, mask: Proxy) ->
 @word_counts.register(ByteEncoder)
 def _counts_of_bytes(encoder: ByteEncoder, ids: Proxy, mask: Proxy) -> Proxy:
     octets = ids - NUM_RESERVED
-    is_byte = _not_padding(ids, mask) & (octets >= 0) & (octets < 256)
+    is_byte = mask & (octets >= 0) & (octets < 256)  # the octet of padding is negative
     line = _CompactValues.of(octets, is_byte)
     return line.read(_counts_of_octets(line))
-
-
-def _not_padding(ids: Proxy, mask: Proxy) -> Proxy:
-    return mask & (ids != PAD)
 
 
 class _CompactValues(NamedTuple):

@@ -23,6 +23,7 @@ from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.checksums import check_files
 from t2t_torch.run.code import copy_code
 from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.storage import step_of
 from t2t_torch.run.warm_start import average_checkpoints
 from t2t_torch.runtime.signature import FILE, FileChecksum, Signature
 
@@ -40,7 +41,7 @@ def check(settings: ExportSettings) -> None:
             f"--verify_rows={settings.verify_rows}: expected {FEWEST_ROWS} or more; of a dev split "
             "that is smaller all rows are verified."
         )
-    _averaged(settings)
+    averaged(settings.chosen_checkpoint)
     target = settings.folder
     # Missing folders are created.
     above = next(folder for folder in target.resolve().parents if os.path.lexists(folder))
@@ -71,13 +72,13 @@ def check_problem(settings: ExportSettings, problem: str) -> None:
         )
 
 
-def _averaged(settings: ExportSettings) -> int:
-    """Returns the number of checkpoints to average; 0 for no averaging.
+def averaged(checkpoint: object) -> int:
+    """Returns how many checkpoints a choice such as "average:8" averages; 0 for other choices.
 
     Raises:
       UsageError: the number is invalid.
     """
-    kind, colon, count = str(settings.chosen_checkpoint).partition(":")
+    kind, colon, count = str(checkpoint).partition(":")
     if not colon or kind != "average":
         return 0
     if not re.fullmatch("[1-9][0-9]*", count):
@@ -110,7 +111,7 @@ def load_members(settings: ExportSettings, scratch: Path) -> list[Member]:
 def _member(settings: ExportSettings, path: Path, scratch: Path) -> Member:
     folder = run_of(path)
     name = "/".join((folder.name, *path.resolve().relative_to(folder).parts))
-    if count := _averaged(settings):
+    if count := averaged(settings.chosen_checkpoint):
         steps = _average(folder, count, scratch)
         loaded = load_run(scratch, None, settings.problem)
         return Member(loaded, name, f"mean of steps {', '.join(map(str, steps))}")
@@ -189,8 +190,7 @@ def joined(members: Sequence[Member]) -> tuple[Loaded, str]:
 def run_of(path: Path) -> Path:
     """Returns the resolved run directory of a `ckpt-<step>` folder or of a run directory."""
     folder = path.resolve()
-    is_checkpoint = re.fullmatch(r"ckpt-\d+", folder.name) and folder.is_dir()
-    return folder.parent if is_checkpoint else folder
+    return folder if step_of(folder) is None else folder.parent
 
 
 def _check_replaceable(folder: Path, *, overwrite: bool) -> None:

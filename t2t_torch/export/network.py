@@ -286,7 +286,8 @@ def exported(
     """
     network = network.eval()
     axes = tuple(dict.fromkeys(varying.get(one, ()), torch.export.Dim.AUTO) for one in example)
-    with tracing(f"{name} cannot be exported", otherwise), _fixed_sizes() as fixed:
+    what = f"{name} cannot be exported"
+    with tracing(what, otherwise), _fixed_sizes() as fixed:
         program = torch.export.export(
             network, tuple(example.values()), dynamic_shapes=(axes,), strict=False
         )
@@ -306,7 +307,7 @@ def exported(
         for part in (model.graph, *model.functions):
             remove_metadata(part)
         model.ClearField("metadata_props")
-    _check_varies(model, name, varying, fixed)
+    check_varies(program, what, {one: varying.get(one, ()) for one in example}, _why_fixed(fixed))
     return model
 
 
@@ -331,13 +332,8 @@ def _fixed_sizes() -> Iterator[list[tuple[str, int]]]:
         yield sizes
 
 
-def _check_varies(
-    network: onnx.ModelProto,
-    name: str,
-    varying: Mapping[str, Sequence[int]],
-    fixed: Sequence[tuple[str, int]],
-) -> None:
-    """Raises ExportError if a size of the example was fixed in the graph."""
+def _why_fixed(fixed: Sequence[tuple[str, int]]) -> str:
+    """Returns the reason why a size became a constant, and what to do."""
     why = "The model reads this size as a number, as int(), range() or a comparison do."
     lines = {(Path(file).name, line): linecache.getline(file, line).strip() for file, line in fixed}
     if lines:
@@ -347,20 +343,39 @@ def _check_varies(
         why += " A graph has no loop over a size: compute the whole batch at once."
     elif any("len(" in text for text in lines.values()):
         why += " Take tensor.size() in place of len()."
-    for node in network.graph.input:
-        for axis in varying.get(node.name, ()):
-            dim = node.type.tensor_type.shape.dim[axis]
-            size = dim.dim_param or str(dim.dim_value)
-            if size.isdecimal():
+    return why
+
+
+def check_varies(
+    program: torch.export.ExportedProgram,
+    what: str,
+    varying: Mapping[str, Iterable[int]],
+    otherwise: str,
+) -> None:
+    """Raises ExportError if a size of the example was fixed in a program.
+
+    Args:
+      program: the program.
+      what: what is not possible, the beginning of the error.
+      varying: dynamic axes by input, in the order of the inputs.
+      otherwise: end of the error.
+    """
+    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    inputs = [values[name] for name in program.graph_signature.user_inputs]
+    for (name, axes), value in zip(varying.items(), inputs, strict=True):
+        for axis in axes:
+            size = value.shape[axis]
+            size = size if isinstance(size, int) else size.node.maybe_as_int()
+            if size is not None:
                 raise ExportError(
-                    f"{name} cannot be exported: axis {axis} of {node.name!r} is "
-                    f"{size} in the graph, as in the example, and should vary. {why}"
+                    f"{what}: axis {axis} of {name!r} would always be {size}, as in the example. "
+                    f"{otherwise}"
                 )
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppresses torch's messages for its own developers."""
+    """Suppresses messages of libraries for their own developers."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -536,9 +536,7 @@ class SubtokenGraph(EncoderGraph):
 
     def _line(self, field: FieldText) -> _Characters:
         letters = field.letters
-        mask = letters != ""
-        row = mask.NonZero()[0]
-        flat = letters.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
+        flat, row = _nonempty(letters)
         kinds = flat.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
         first = row != shifted(row, -1, _NO)
         last = row != shifted(row, 1, _NO)

@@ -6,7 +6,6 @@ import logging
 import re
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +18,8 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import span_targets
+from t2t_torch.export.network import quiet
 from t2t_torch.export.verification import stored, text_of
-from t2t_torch.features import Feature, Features
 from t2t_torch.loss import Loss
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import lower_is_better
@@ -76,10 +75,8 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
     # Inferred shapes are stale once a Gemm is replaced with a MatMul of transposed weights.
     del plain.graph.value_info[:]
     level = logging.root.level
-    logging.disable(logging.WARNING)
     try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet(), tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "quantized.onnx")
             quantize_dynamic(
                 plain,
@@ -91,7 +88,6 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
             )
             model = onnx.load(target)
     finally:
-        logging.disable(logging.NOTSET)
         logging.root.setLevel(level)
     before, after = ({node.op_type for node in one.graph.node} for one in (network, model))
     if before == after:
@@ -204,7 +200,9 @@ def metrics_of(
     for name, feature in features.targets.items():
         values = [answer.values[name] for answer in answers]
         if name in spans:
-            contexts = _contexts(features, feature, shards, numbers)
+            of = str(feature.refers_to)
+            rows = stored(shards, features.columns[of], numbers)
+            contexts = [text_of(features.all[of], ids).split(" ") for ids in rows]
             logits[name] = _of_spans(contexts, values, batch[name].tolist())
             continue
         modality: Any = predictor.model.modalities[name]
@@ -220,16 +218,6 @@ def metrics_of(
     result = evaluation.result()
     del result["loss"]
     return result
-
-
-def _contexts(
-    features: Features, feature: Feature, shards: Shards, numbers: Sequence[int]
-) -> list[list[str]]:
-    """Returns the words of the texts that contain the answers."""
-    of = str(feature.refers_to)
-    words = features.all[of]
-    rows = stored(shards, features.columns[of], numbers)
-    return [text_of(words, ids).split(" ") for ids in rows]
 
 
 def _of_spans(

@@ -393,26 +393,15 @@ def export_search(
     of_prompt = dict.fromkeys(prompt, (0, 1))
     limits = {"length": torch.tensor(STEPS), "limits": torch.full((BATCHES[0],), 100)}
     step_inputs = {**limits, **prompt, **beam_inputs, **probe.example}
-    name = type(model).__name__
+    varying = {"limits": (0,), **of_prompt, **axes, **probe.varying}
+
+    def network(function: Any, inputs: dict[str, Tensor], varying: Any, own: Any) -> Any:
+        return exported(type(model).__name__, NamedNetwork(inputs, own, function), inputs, varying)
+
     return SearchNetworks(
-        exported(
-            name,
-            NamedNetwork(example, model, partial(_begin, search, probe)),
-            example,
-            dict.fromkeys(example, (0, 1)),
-        ),
-        exported(
-            name,
-            NamedNetwork(step_inputs, model, partial(_advance, search, probe)),
-            step_inputs,
-            {"limits": (0,), **of_prompt, **axes, **probe.varying},
-        ),
-        exported(
-            name,
-            NamedNetwork([*beam_inputs, *prompt], None, partial(_finish, search)),
-            {**beam_inputs, **prompt},
-            {**axes, **of_prompt},
-        ),
+        network(partial(_begin, search, probe), example, dict.fromkeys(example, (0, 1)), model),
+        network(partial(_advance, search, probe), step_inputs, varying, model),
+        network(partial(_finish, search), {**beam_inputs, **prompt}, {**axes, **of_prompt}, None),
         probe.carried,
         probe.kept,
         probe.sentences,

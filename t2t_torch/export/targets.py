@@ -34,13 +34,14 @@ from t2t_torch.export.search import (
 )
 from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.export.verification import (
+    LabelComparison,
     RowSource,
+    TextComparison,
     VerificationRow,
     Verified,
     rows_of,
     stored,
-    verify,
-    verify_texts,
+    verify_rows,
 )
 from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.feature import find_alignments, select_sequences, select_texts
@@ -171,7 +172,7 @@ class LabelExportTarget:
         Raises:
           ExportError: they differ; contains the first such row and both predictions.
         """
-        return verify(self.predictor, artifact, rows)
+        return verify_rows(LabelComparison(self.predictor), artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
         """Returns the metrics of predictions.
@@ -248,7 +249,7 @@ class CtcExportTarget(LabelExportTarget):
 
     def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """See `LabelExportTarget.verify`."""
-        return verify_texts(self._texts, artifact, rows)
+        return verify_rows(TextComparison(self._texts), artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
         """See `LabelExportTarget.metrics`: the share of right words and characters."""
@@ -395,7 +396,7 @@ class TextExportTarget:
 
     def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """See `LabelExportTarget.verify`."""
-        return verify_texts(self._predictor, artifact, rows)
+        return verify_rows(TextComparison(self._predictor), artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
         """See `LabelExportTarget.metrics`.

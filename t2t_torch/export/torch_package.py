@@ -28,13 +28,21 @@ from t2t_torch.decode.loading import Loaded, registered
 from t2t_torch.decode.predictor import RunInfo
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.ensemble import Ensemble
-from t2t_torch.errors import ArtifactError, ExportError, UsageError
+from t2t_torch.errors import ArtifactError, ExportError
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import copy_explanations, write_task
-from t2t_torch.export.network import Network, axes_of, frozen, quiet, replace_lstms, tracing
+from t2t_torch.export.network import (
+    Network,
+    axes_of,
+    check_varies,
+    frozen,
+    quiet,
+    replace_lstms,
+    tracing,
+)
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
-from t2t_torch.export.verification import Verified, rows_of, verify
+from t2t_torch.export.verification import LabelComparison, Verified, rows_of, verify_rows
 from t2t_torch.features import Features
 from t2t_torch.features.feature import select_generated
 from t2t_torch.files import check_regular
@@ -146,7 +154,7 @@ def program_of(
         program = torch.export.export(
             network, (dict(example),), dynamic_shapes=(varying,), strict=False
         )
-    _check_varies(program, what, varying)
+    check_varies(program, what, varying, _OTHERWISE)
     _put_lstms(program)
     # Removes the minimum length of the trace, for which torch has no public function.  The
     # verification includes rows with one word and without words.
@@ -154,23 +162,6 @@ def program_of(
     program._range_constraints = dict.fromkeys(ranges, ValueRanges(1, int_oo))
     program._guards_code = []
     return program
-
-
-def _check_varies(
-    program: torch.export.ExportedProgram, what: str, varying: Mapping[str, Mapping[int, Any]]
-) -> None:
-    """Raises ExportError if a size of the example was fixed in the program."""
-    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    inputs = [values[name] for name in program.graph_signature.user_inputs]
-    for (name, axes), value in zip(varying.items(), inputs, strict=True):
-        for axis in axes:
-            size = value.shape[axis]
-            size = size if isinstance(size, int) else size.node.maybe_as_int()
-            if size is not None:
-                raise ExportError(
-                    f"{what}: axis {axis} of {name!r} would always be {size}, as in the example. "
-                    f"{_OTHERWISE}"
-                )
 
 
 def _put_lstms(program: torch.export.ExportedProgram) -> None:
@@ -387,7 +378,7 @@ class TorchExporter(RunExporter):
 
     def verify(self, folder: Path) -> Verified:
         """See `Exporter.verify`."""
-        return verify(self._predictor, load_package(folder), self._rows)
+        return verify_rows(LabelComparison(self._predictor), load_package(folder), self._rows)
 
 
 def check_exportable(loaded: Loaded) -> None:
@@ -401,25 +392,18 @@ def check_exportable(loaded: Loaded) -> None:
         )
 
 
-def load_package(folder: str | Path, *, device: str | torch.device | None = None) -> LabelPredictor:
-    """Loads a package written by `TorchExporter`.
+def load_package(folder: str | Path) -> LabelPredictor:
+    """Loads a package written by `TorchExporter`, for the CPU, on which it was traced.
 
     Texts are encoded by the problem; the network is the program, so no model is built.
 
     Args:
       folder: folder of the package.
-      device: "cpu" or None; the program was traced on the CPU.
 
     Raises:
       ArtifactError: the folder is not a package, or is damaged.
-      UsageError: another device is requested.
     """
     folder = Path(folder)
-    if device is not None and torch.device(device).type != "cpu":
-        raise UsageError(
-            f"device={str(device)!r}: '{folder}' is a program for the CPU. Leave it out, or load "
-            "the run."
-        )
     signature = Signature.read(folder)
     if signature.form != TORCH:
         raise ArtifactError(f"'{folder}' was exported as {signature.form}, not as {TORCH}.")

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.export.quantization import Times
-    from t2t_torch.runtime.session import Artifact
     from t2t_torch.runtime.signature import Signature
 
 
@@ -535,8 +534,8 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Verificati
 
     Args:
       comparison: comparison of the two.
-      artifact: object with `predict`, and `attend` if attention is compared.
-      rows: the inputs.
+      artifact: exported model: object with `predict`, and `attend` if attention is compared.
+      rows: the inputs; of a `TextComparison` their samples have one field.
 
     Raises:
       ExportError: they differ; contains the first such row and both predictions.
@@ -591,21 +590,12 @@ def prediction_of(ask: Callable[[list[Any]], Any], value: Any) -> Prediction | D
     return prediction  # type: ignore[no-any-return]
 
 
-def verify(
-    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[VerificationRow]
-) -> Verified:
-    """Compares an artifact with its model, which predicts labels; see `verify_rows`.
+class LabelComparison(Comparison):
+    """Compares labels, numbers and text spans.
 
     Args:
       predictor: the model in float32.
-      artifact: exported model.
-      rows: rows returned by `rows_of`.
     """
-    return verify_rows(_LabelComparison(predictor), artifact, rows)
-
-
-class _LabelComparison(Comparison):
-    """Compares labels, numbers and text spans."""
 
     fault = "answer as the model does"
     ties = "the artifact finds other parts of texts, equally probable,"
@@ -710,19 +700,6 @@ SCORE_TIE = 1e-5
 
 WEIGHT_TIE = 1e-5
 """Tolerance of attention weights: sums of rounded numbers differ by as much."""
-
-
-def verify_texts(
-    predictor: Predictor, artifact: Artifact, rows: Sequence[VerificationRow]
-) -> Verified:
-    """Compares an artifact with its model, which generates texts; see `verify_rows`.
-
-    Args:
-      predictor: the model in float32.
-      artifact: exported model.
-      rows: rows whose samples have one field.
-    """
-    return verify_rows(TextComparison(predictor), artifact, rows)
 
 
 class TextComparison(Comparison):

@@ -142,7 +142,11 @@ def _draw(
     lengths = _axes(sentence, features)
     for layer, weights in attention.items():
         name = f"{drawn.name}/{layer}" if drawn.name else layer
-        queries, keys = (_axis(size, lengths) for size in weights.shape[1:])
+        # Positions of unknown lengths are numbered.
+        queries, keys = (
+            lengths.get(size) or _Axis("position", list(map(str, range(size))))
+            for size in weights.shape[1:]
+        )
         read = [_START, *keys.tokens[:-1]] if keys.name in features.targets else keys.tokens
         rows, columns = queries.tokens[:_LONGEST], read[:_LONGEST]
         figure = heat_maps(
@@ -205,21 +209,13 @@ def _axes(batch: Batch, features: Features) -> dict[int, _Axis]:
     return axes
 
 
-def _axis(size: int, axes: Mapping[int, _Axis]) -> _Axis:
-    """Returns the axis for a length; positions of unknown lengths are numbered."""
-    return axes.get(size) or _Axis("position", [str(place) for place in range(size)])
-
-
 def _tokens(feature: Any, ids: Tensor) -> list[str]:
-    """Returns the text of each id."""
+    """Returns the text of each id, or its number if the text is empty, as for half a character."""
     names = {0: "", EOS: "<EOS>"}
-    return [names[i] if i in names else _text(feature, i) for i in ids.tolist()]
-
-
-def _text(feature: Any, identity: int) -> str:
-    """Returns the text of an id, or its number if the text is empty, as for part of a character."""
-    text = feature.encoder.decode([identity])
-    return text if text.strip() else f"{identity}" if not text else "␣"
+    for i in {*ids.tolist()} - names.keys():
+        text = feature.encoder.decode([i])
+        names[i] = text if text.strip() else "␣" if text else str(i)
+    return [names[i] for i in ids.tolist()]
 
 
 def _weights(model: nn.Module, batch: Batch, network: nn.Module | None = None) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch.utils.hooks import RemovableHandle
 
     from t2t_torch.mode import Split
     from t2t_torch.model import Output
@@ -49,7 +48,7 @@ class ConfusionMatrix(Hook):
     def __init__(self) -> None:
         check_matplotlib("--hooks=confusion_matrix")
         self._counts: dict[str, Tensor] = {}
-        self._handle: RemovableHandle | None = None
+        self._stop: Callable[[], None] = lambda: None  # removes the forward hook
 
     def begin(self, estimator: Estimator) -> None:
         """Checks that there is a class or tag target.
@@ -66,7 +65,7 @@ class ConfusionMatrix(Hook):
             name: torch.zeros(feature.vocab_size**2, dtype=torch.int64)
             for name, feature in _targets(estimator).items()
         }
-        self._handle = estimator.model.register_forward_hook(self._count)
+        self._stop = estimator.model.register_forward_hook(self._count).remove
 
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
@@ -89,11 +88,6 @@ class ConfusionMatrix(Hook):
     def end(self, estimator: Estimator) -> None:
         """Removes the forward hook from the model."""
         self._stop()
-
-    def _stop(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
 
     def _count(self, model: nn.Module, args: tuple[Any, ...], output: Output) -> None:
         """Adds a batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.outputs import cell, table_value
-from t2t_torch.decode.predictor import Predictor
+from t2t_torch.decode.predictor import Predictor, do_nothing
 from t2t_torch.errors import T2TError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.feature import select_labels, select_sequences, select_texts
@@ -27,8 +27,6 @@ from t2t_torch.train.run_page import PREDICTIONS_NAME
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-
     from t2t_torch.decode.evaluation import EvaluatedRow
     from t2t_torch.mode import Split
     from t2t_torch.model import Output
@@ -58,7 +56,7 @@ class Predictions(Hook):
 
     def __init__(self) -> None:
         self._recorder: _Recorder | None = None
-        self._handle: RemovableHandle | None = None
+        self._stop: Callable[[], None] = do_nothing  # removes the forward hook
 
     def before_evaluation(self, estimator: Estimator, split: Split) -> None:
         """Starts recording."""
@@ -67,7 +65,7 @@ class Predictions(Hook):
         task, model = estimator.task, estimator.model
         if isinstance(task, ProblemTask) and isinstance(model, T2TModel):
             self._recorder = _Recorder(task, model, estimator.world.device)
-            self._handle = model.register_forward_hook(self._recorder.add)
+            self._stop = model.register_forward_hook(self._recorder.add).remove
 
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
@@ -98,11 +96,6 @@ class Predictions(Hook):
     def end(self, estimator: Estimator) -> None:
         """Removes the forward hook from the model."""
         self._stop()
-
-    def _stop(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
 
 
 def _baselines(task: Any) -> dict[str, dict[str, float]]:
@@ -296,9 +289,5 @@ def _shown(value: Any) -> str:
 
 def _spread(values: Sequence[Any], most: int) -> list[Any]:
     """Returns at most `most` values from all parts of a sequence."""
-    count = len(values)
-    return (
-        [values[i] for i in sorted({place * count // most for place in range(most)})]
-        if count
-        else []
-    )
+    places = {place * len(values) // most for place in range(most)} if values else set()
+    return [values[place] for place in sorted(places)]

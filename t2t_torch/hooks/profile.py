@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
@@ -90,9 +90,10 @@ class Profile(Hook):
 def _table(profiler: profile, steps: int, device: str) -> str:
     """Returns the operators with the most self time, per step."""
     on_gpu = device == "cuda"
+    spent_by = "self_device_time_total" if on_gpu else "self_cpu_time_total"  # microseconds
     # Annotations such as ProfilerStep#12 are not operators; they contain the others.
     rows = [
-        (event.key, _microseconds(event, on_gpu=on_gpu), event.count)
+        (event.key, float(getattr(event, spent_by)), event.count)
         for event in profiler.key_averages()
         if not event.key.startswith(("ProfilerStep", "Optimizer."))
     ]
@@ -109,7 +110,3 @@ def _table(profiler: profile, steps: int, device: str) -> str:
             f"{spent / total:>6.1%}  {count / steps:>12,.1f}"
         )
     return "\n".join(lines)
-
-
-def _microseconds(event: Any, *, on_gpu: bool) -> float:
-    return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams, with_adam
+from t2t_torch.hparam_groups import TokenHParams, for_trials, with_adam
 from t2t_torch.registry import register_hparams
 
 
@@ -34,10 +34,8 @@ def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
     return BilstmAttentionClassifierHParams.plain().replace(
         embedding_size=300,
         lstm_size=300,
-        num_hidden_layers=1,
         attention_size=350,
         attention_hops=30,
-        attention_penalty=1.0,
         hidden_size=3000,
         batch_size=2048,
         max_length=400,
@@ -69,15 +67,13 @@ def bilstm_attention_classifier_small() -> BilstmAttentionClassifierHParams:
 @register_hparams
 def bilstm_attention_classifier_tiny() -> BilstmAttentionClassifierHParams:
     """LSTMs of 32 and 2 hops, for tests and quick trials."""
-    return bilstm_attention_classifier_small().replace(
+    return for_trials(bilstm_attention_classifier_small()).replace(
         embedding_size=32,
         lstm_size=32,
         attention_size=16,
         attention_hops=2,
         hidden_size=32,
         layer_prepostprocess_dropout=0.2,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams, with_adam
+from t2t_torch.hparam_groups import TokenHParams, for_trials, with_adam
 from t2t_torch.registry import register_hparams
 
 
@@ -24,7 +24,6 @@ def bilstm_tagger_base() -> BilstmTaggerHParams:
     """
     return with_adam(BilstmTaggerHParams.plain()).replace(
         hidden_size=100,
-        num_hidden_layers=1,
         embedding_size=100,
         character_size=50,
         batch_size=1024,
@@ -40,13 +39,8 @@ def bilstm_tagger_base() -> BilstmTaggerHParams:
 @register_hparams
 def bilstm_tagger_tiny() -> BilstmTaggerHParams:
     """32 units per direction, for tests and quick trials."""
-    return bilstm_tagger_base().replace(
-        hidden_size=32,
-        embedding_size=32,
-        character_size=16,
-        layer_prepostprocess_dropout=0.2,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
+    return for_trials(bilstm_tagger_base()).replace(
+        hidden_size=32, embedding_size=32, character_size=16, layer_prepostprocess_dropout=0.2
     )
 
 
@@ -84,12 +78,10 @@ def bilstm_tagger_conll2000() -> BilstmTaggerHParams:
     """
     return bilstm_tagger_base().replace(
         hidden_size=200,
-        embedding_size=100,
         character_size=128,
         character_kernels=(2, 3, 4, 5),
         word_label_size=32,
         batch_size=2048,
-        layer_prepostprocess_dropout=0.5,
         symbol_dropout=0.1,
         locked_dropout=True,
         ema_decay=0.998,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams, with_adam
+from t2t_torch.hparam_groups import TokenHParams, for_trials, with_adam
 from t2t_torch.registry import register_hparams
 
 
@@ -46,13 +46,11 @@ def bsequential_cnn_tagger_crf() -> BsequentialCnnTaggerHParams:
 @register_hparams
 def bsequential_cnn_tagger_tiny() -> BsequentialCnnTaggerHParams:
     """Contexts of three words and 32 filters, for tests and quick trials."""
-    return bsequential_cnn_tagger_base().replace(
+    return for_trials(bsequential_cnn_tagger_base()).replace(
         hidden_size=32,
         embedding_size=32,
         character_size=16,
         context_size=4,
         num_filters=32,
         layer_prepostprocess_dropout=0.2,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams
+from t2t_torch.hparam_groups import TokenHParams, with_adam
 from t2t_torch.params import probability
 from t2t_torch.registry import register_hparams
 
@@ -31,17 +31,13 @@ def fasttext_base() -> FasttextHParams:
     example; that rate hardly learns with batch means, so Adam at 0.03 replaces it, and n-grams
     share 100,000 rows, as Adam updates all of them.  About 600 steps for thousands of texts.
     """
-    return FasttextHParams.plain().replace(
+    return with_adam(FasttextHParams.plain()).replace(
         embedding_size=10,
         ngram_buckets=100_000,
         batch_size=1024,
         max_length=2000,
         layer_prepostprocess_dropout=0.0,
         clip_grad_norm=0.0,
-        optimizer="adam",
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        optimizer_adam_epsilon=1e-8,
         learning_rate_schedule="constant*polynomial_decay",
         learning_rate_warmup_steps=0,
         learning_rate_constant=0.03,

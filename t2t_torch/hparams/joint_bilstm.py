@@ -86,7 +86,6 @@ def joint_bilstm_pytext() -> JointBilstmHParams:
     return joint_bilstm_base().replace(
         num_hidden_layers=2,
         hidden_size=366,
-        embedding_size=100,
         attention_size=128,
         slot_attention="none",
         layer_prepostprocess_dropout=0.5,

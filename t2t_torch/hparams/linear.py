@@ -10,8 +10,6 @@ from t2t_torch.registry import register_hparams
 class LinearHParams(FittedHParams):
     """Linear model of n-grams: the table, and the fit."""
 
-    fits = True
-
     ngram_buckets: int = hp(
         2**20,
         "Rows of the table that n-grams share by hashing; fewer if it had more than 2^24 numbers.",

@@ -10,8 +10,6 @@ from t2t_torch.registry import register_hparams
 class LinearCrfHParams(FittedHParams):
     """Linear tagger: the table of features, and the fit."""
 
-    fits = True
-
     feature_buckets: int = hp(
         2**20,
         "Rows of the table that features share by hashing; fewer if it had more than 2^24 numbers.",

@@ -64,8 +64,6 @@ def lstm_lm_base() -> LstmLmHParams:
     """
     return with_adam(LstmLmHParams()).replace(
         hidden_size=650,
-        num_hidden_layers=2,
-        embedding_size=400,
         stream_length=70,
         stream_rows=32,
         eval_stream_rows=10,
@@ -118,7 +116,6 @@ def _zaremba(
     return LstmLmHParams().replace(
         hidden_size=hidden_size,
         embedding_size=hidden_size,
-        num_hidden_layers=2,
         stream_length=length,
         stream_rows=20,
         multiply_embedding_mode="none",
@@ -174,6 +171,8 @@ def lstm_lm_ptb_large() -> LstmLmHParams:
 def lstm_lm_awd_ptb() -> LstmLmHParams:
     """Three layers of 1,150 with all dropouts of Merity et al. 2017, arXiv:1708.02182, table 1.
 
+    `lstm_lm_base` has those that are not given here.
+
     Published: 57.3 (24 million weights, 500 epochs).  An epoch is 332 steps of 40 streams; SGD at a
     constant rate, evaluated with averaged weights.  The paper's non-monotonic trigger of averaging
     is `swa_patience`: evaluate once per epoch.  The paper samples block lengths around 70; here
@@ -182,21 +181,13 @@ def lstm_lm_awd_ptb() -> LstmLmHParams:
     return lstm_lm_base().replace(
         hidden_size=1150,
         num_hidden_layers=3,
-        embedding_size=400,
-        stream_length=70,
         stream_rows=40,
-        eval_stream_rows=10,
-        embedding_dropout=0.1,
-        input_dropout=0.4,
         between_dropout=0.25,
-        output_dropout=0.4,
         weight_dropout=0.5,
         activation_penalty=2.0,
-        change_penalty=1.0,
         weight_decay=2.4e-6,  # twice the paper's: the loss here is half of it times the square
         optimizer="sgd",
         swa_patience=5,
-        clip_grad_norm=0.25,
         learning_rate_schedule="constant",
         learning_rate_constant=30.0,
     )
@@ -222,16 +213,12 @@ def lstm_lm_shakespeare() -> LstmLmHParams:
         embedding_size=128,
         shared_embedding_and_softmax_weights=False,
         stream_length=128,
-        stream_rows=32,
         eval_stream_rows=1,
         embedding_dropout=0.0,
         input_dropout=0.1,
         between_dropout=0.4,
-        output_dropout=0.4,
-        weight_dropout=0.3,
         activation_penalty=0.0,
         change_penalty=0.0,
         clip_grad_norm=1.0,
-        learning_rate_constant=0.003,
         activation_dtype="auto",
     )

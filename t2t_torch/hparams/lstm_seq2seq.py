@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from t2t_torch.features import Feature
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams
+from t2t_torch.hparam_groups import TokenHParams, one_cycle
 from t2t_torch.params import probability
 from t2t_torch.registry import register_hparams
 
@@ -44,7 +44,6 @@ def lstm_seq2seq() -> LSTMSeq2seqHParams:
     return LSTMSeq2seqHParams().replace(
         batch_size=1024,
         hidden_size=128,
-        num_hidden_layers=2,
         initializer="uniform_unit_scaling",
         initializer_gain=1.0,
         weight_decay=0.0,
@@ -203,14 +202,11 @@ def lstm_seq2seq_attention_multi30k() -> LSTMSeq2seqAttentionHParams:
 
     Set `--train_steps`, the length of the cosine schedule.
     """
-    return lstm_luong_attention().replace(
+    return one_cycle(lstm_luong_attention(), 0.002, 200).replace(
         hidden_size=256,
         batch_size=4096,
         dropout=0.4,
         multiply_embedding_mode="none",
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.002,
-        learning_rate_warmup_steps=200,
         optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,

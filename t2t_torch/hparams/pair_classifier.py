@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from t2t_torch.hparam_groups import SentenceHParams, with_adam
+from t2t_torch.hparam_groups import SentenceHParams, for_trials, with_adam
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
 
@@ -95,12 +95,10 @@ def pair_classifier_wikiqa() -> PairClassifierHParams:
 @register_hparams
 def pair_classifier_tiny() -> PairClassifierHParams:
     """32 units, for tests and quick trials."""
-    return pair_classifier_small().replace(
+    return for_trials(pair_classifier_small()).replace(
         embedding_size=32,
         encoder_size=32,
         hidden_size=32,
         layer_prepostprocess_dropout=0.1,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
         ema_decay=0.0,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from t2t_torch.hparam_groups import SentenceHParams, with_adam
+from t2t_torch.hparam_groups import SentenceHParams, for_trials, with_adam
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
 
@@ -79,13 +79,11 @@ def pairwise_ranker_relevance() -> PairwiseRankerHParams:
 @register_hparams
 def pairwise_ranker_tiny() -> PairwiseRankerHParams:
     """32 units, for tests and quick trials; for ranking and for labels."""
-    return pairwise_ranker_base().replace(
+    return for_trials(pairwise_ranker_base()).replace(
         embedding_size=32,
         encoder_size=32,
         hidden_size=32,
         loss="",
         score_scale=10.0,
         layer_prepostprocess_dropout=0.0,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
     )

@@ -51,6 +51,12 @@ class ResnetHParams(ImageHParams):
         "A norm and ReLU before the average of all places, as He et al. 2016 have for norms before "
         "convolutions; tensor2tensor has none.",
     )
+    average_mirrored: bool = hp(
+        False,
+        "Evaluation, prediction and exported graphs average the logits of a picture and of its "
+        "mirror image: two passes.  Only if image_augmentation has flip.",
+        computes=True,
+    )
 
 
 @register_hparams
@@ -239,14 +245,16 @@ def resnet_cifar_small() -> ResnetHParams:
 def resnet_cifar_fast() -> ResnetHParams:
     """Three pooled groups of 48 to 256 filters, for 10,000 pictures of 32 x 32 pixels in minutes.
 
-    25 to 50 epochs, 1,750 to 4,000 steps.
+    25 to 50 epochs, 1,750 to 4,000 steps.  Weight decay is four times that of `resnet_cifar_18`,
+    as the weights shrink in few steps.
     """
-    return resnet_cifar_18().replace(
+    return resnet_cifar_small().replace(
         block_fn="pooled",
         final_norm=False,
         learning_rate_warmup_steps=350,
         layer_sizes=(1, 1, 1),
         filter_sizes=(24, 48, 128, 256),
         image_augmentation=("crop:4", "flip", "cutout:8"),
-        activation_dtype="auto",
+        average_mirrored=True,
+        weight_decay=2e-3,
     )

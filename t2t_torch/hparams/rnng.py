@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.features import Feature, TreeFeature
-from t2t_torch.hparam_groups import TokenHParams
+from t2t_torch.hparam_groups import TokenHParams, for_trials, one_cycle, with_adam
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
 
@@ -40,9 +40,8 @@ class RNNGHParams(TokenHParams):
 @register_hparams
 def rnng_base() -> RNNGHParams:
     """Two layers of 164, words of 200, dropout 0.34, Adam.  PyText, `demo/configs/rnng.json`."""
-    return RNNGHParams().replace(
+    return with_adam(RNNGHParams()).replace(
         hidden_size=164,
-        num_hidden_layers=2,
         embedding_size=200,
         multiply_embedding_mode="none",
         layer_prepostprocess_dropout=0.34,
@@ -50,29 +49,24 @@ def rnng_base() -> RNNGHParams:
         batch_size=1024,
         max_length=256,
         initializer="xavier",
-        optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.999,
-        optimizer_adam_epsilon=1e-8,
         weight_decay=4e-6,
         clip_grad_norm=5.0,
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=0.001,
-        learning_rate_warmup_steps=100,
     )
 
 
 @register_hparams
 def rnng_top() -> RNNGHParams:
     """For requests with intents and slots, from scratch; transitions may depend on all words."""
-    return rnng_base().replace(
+    return one_cycle(rnng_base(), 0.002, 100).replace(
         hidden_size=200,
         embedding_size=128,
         num_encoder_layers=1,
         layer_prepostprocess_dropout=0.3,
         word_dropout=0.05,
         batch_size=2048,
-        learning_rate_constant=0.002,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         valid_actions_only=True,
     )
 
@@ -80,7 +74,7 @@ def rnng_top() -> RNNGHParams:
 @register_hparams
 def rnng_treebank() -> RNNGHParams:
     """For phrase structure with few trees: the composition of Dyer et al. 2016, given tags."""
-    return rnng_base().replace(
+    return one_cycle(rnng_base(), 0.002, 100).replace(
         hidden_size=128,
         embedding_size=64,
         word_label_size=32,
@@ -89,8 +83,6 @@ def rnng_treebank() -> RNNGHParams:
         layer_prepostprocess_dropout=0.3,
         word_dropout=0.1,
         max_length=0,
-        learning_rate_constant=0.002,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         valid_actions_only=True,
     )
 
@@ -98,11 +90,6 @@ def rnng_treebank() -> RNNGHParams:
 @register_hparams
 def rnng_tiny() -> RNNGHParams:
     """One layer of 48, for tests and quick trials."""
-    return rnng_base().replace(
-        hidden_size=48,
-        num_hidden_layers=1,
-        embedding_size=48,
-        layer_prepostprocess_dropout=0.1,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
+    return for_trials(rnng_base()).replace(
+        hidden_size=48, num_hidden_layers=1, embedding_size=48, layer_prepostprocess_dropout=0.1
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TokenHParams, with_adam
+from t2t_torch.hparam_groups import TokenHParams, for_trials, with_adam
 from t2t_torch.registry import register_hparams
 
 
@@ -35,7 +35,6 @@ def seqnn_base() -> SeqnnHParams:
     return with_adam(SeqnnHParams.plain()).replace(
         embedding_size=100,
         lstm_size=32,
-        num_hidden_layers=1,
         batch_size=2048,
         max_length=1000,
         layer_prepostprocess_dropout=0.4,
@@ -53,11 +52,6 @@ def seqnn_bilstm() -> SeqnnHParams:
 @register_hparams
 def seqnn_tiny() -> SeqnnHParams:
     """16 filters of each width, for tests and quick trials."""
-    return seqnn_base().replace(
-        embedding_size=32,
-        num_filters=16,
-        attention_size=16,
-        layer_prepostprocess_dropout=0.2,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
+    return for_trials(seqnn_base()).replace(
+        embedding_size=32, num_filters=16, attention_size=16, layer_prepostprocess_dropout=0.2
     )

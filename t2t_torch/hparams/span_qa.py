@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_torch.hparam_groups import TokenHParams, with_adam
+from t2t_torch.hparam_groups import TokenHParams, for_trials, with_adam
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
 
@@ -27,7 +27,6 @@ def span_qa_base() -> SpanQaHParams:
     return with_adam(SpanQaHParams.plain()).replace(
         embedding_size=300,
         hidden_size=128,
-        num_hidden_layers=3,
         batch_size=8192,
         max_length=400,
         layer_prepostprocess_dropout=0.3,
@@ -42,12 +41,10 @@ def span_qa_base() -> SpanQaHParams:
 @register_hparams
 def span_qa_tiny() -> SpanQaHParams:
     """One layer of 2 x 32, for tests and quick trials."""
-    return span_qa_base().replace(
+    return for_trials(span_qa_base()).replace(
         embedding_size=32,
         hidden_size=32,
         num_hidden_layers=1,
         batch_size=2048,
         layer_prepostprocess_dropout=0.0,
-        learning_rate_constant=0.005,
-        learning_rate_warmup_steps=10,
     )

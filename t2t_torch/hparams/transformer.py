@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import TransformerLayerHParams, with_noam
+from t2t_torch.hparam_groups import TransformerLayerHParams, one_cycle, with_noam
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 
@@ -95,6 +95,11 @@ class TransformerHParams(TransformerLayerHParams):
     def target_input_width(self, feature: Feature) -> int:
         """Returns the width of the decoder's embeddings."""
         return self.of_decoder().hidden_size
+
+    def relative(self, distance: int) -> Self:
+        """Returns a copy with relative positions up to a distance in place of absolute ones."""
+        kind = "dot_product_relative"
+        return self.replace(pos="none", self_attention_type=kind, max_relative_position=distance)
 
     @property
     def furthest(self) -> int:
@@ -293,14 +298,9 @@ def transformer_multi30k() -> TransformerHParams:
 
     For 4,000 to 10,000 steps; set `--train_steps`, the length of the cosine schedule.
     """
-    return transformer_small().replace(
+    return one_cycle(transformer_small(), 0.002, 1000).replace(
         num_hidden_layers=3,
         layer_prepostprocess_dropout=0.3,
-        attention_dropout=0.1,
-        relu_dropout=0.1,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.002,
-        learning_rate_warmup_steps=1000,
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,
         activation_dtype="auto",
@@ -326,15 +326,12 @@ def transformer_modern() -> TransformerHParams:
 @register_hparams
 def transformer_dates() -> TransformerHParams:
     """Two layers of 128 that learn `dates_to_iso` in one or two minutes on two cores."""
-    return transformer_tiny().replace(
+    return one_cycle(transformer_tiny(), 0.002, 100).replace(
         batch_size=2048,
         layer_prepostprocess_dropout=0.0,
         attention_dropout=0.0,
         relu_dropout=0.0,
         label_smoothing=0.0,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.002,
-        learning_rate_warmup_steps=100,
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,
     )
@@ -436,7 +433,7 @@ def transformer_common_voice_tpu() -> TransformerHParams:
 @register_hparams
 def transformer_speech_tiny() -> TransformerHParams:
     """Speech: two layers of 128, for an hour of speech on a CPU."""
-    return transformer_tiny().replace(
+    return one_cycle(transformer_tiny(), 0.002, 200).replace(
         batch_size=8000,
         max_length=2000,
         min_length_bucket=100,
@@ -447,9 +444,6 @@ def transformer_speech_tiny() -> TransformerHParams:
         audio_time_mask_frames=20,
         audio_frequency_masks=2,
         audio_frequency_mask_bins=6,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.002,
-        learning_rate_warmup_steps=200,
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,
     )
@@ -458,25 +452,19 @@ def transformer_speech_tiny() -> TransformerHParams:
 @register_hparams
 def transformer_relative() -> TransformerHParams:
     """Base model with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
-    return _relative(transformer_base())
+    return transformer_base().relative(20)
 
 
 @register_hparams
 def transformer_relative_tiny() -> TransformerHParams:
     """Two layers of 128 with relative positions."""
-    return _relative(transformer_tiny())
+    return transformer_tiny().relative(20)
 
 
 @register_hparams
 def transformer_relative_big() -> TransformerHParams:
     """Big model with relative positions.  Shaw et al. 2018, table 1."""
-    return _relative(transformer_big())
-
-
-def _relative(hparams: TransformerHParams) -> TransformerHParams:
-    return hparams.replace(
-        pos="none", self_attention_type="dot_product_relative", max_relative_position=20
-    )
+    return transformer_big().relative(20)
 
 
 @register_hparams

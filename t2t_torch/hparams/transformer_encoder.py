@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import ImageHParams, TransformerLayerHParams
+from t2t_torch.hparam_groups import ImageHParams, TransformerLayerHParams, one_cycle
 from t2t_torch.registry import register_hparams
 
 
@@ -41,7 +41,7 @@ class TransformerEncoderHParams(TransformerLayerHParams):
 @register_hparams
 def transformer_encoder_small() -> TransformerEncoderHParams:
     """Two pre-norm layers of 256, for tens of thousands of examples from scratch."""
-    return TransformerEncoderHParams().replace(
+    return one_cycle(TransformerEncoderHParams(), 0.001, 200).replace(
         hidden_size=256,
         num_hidden_layers=2,
         batch_size=4096,
@@ -61,9 +61,6 @@ def transformer_encoder_small() -> TransformerEncoderHParams:
         optimizer_adam_epsilon=1e-9,
         optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.98,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.001,
-        learning_rate_warmup_steps=200,
     )
 
 

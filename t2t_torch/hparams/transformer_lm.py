@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import with_noam
+from t2t_torch.hparam_groups import one_cycle, with_noam
 from t2t_torch.hparams.transformer import TransformerHParams, transformer_big
 from t2t_torch.registry import register_hparams
 
@@ -29,7 +29,7 @@ def _of_width(hparams: TransformerLmHParams, hidden_size: int) -> TransformerLmH
 @register_hparams
 def transformer_lm_base() -> TransformerLmHParams:
     """Twelve pre-norm layers of 768: GPT's.  Radford et al. 2018, "Model specifications"."""
-    return _of_width(TransformerLmHParams(), 768).replace(
+    return one_cycle(_of_width(TransformerLmHParams(), 768), 2.5e-4, 2000).replace(
         num_hidden_layers=12,
         batch_size=8192,
         stream_length=512,
@@ -50,9 +50,6 @@ def transformer_lm_base() -> TransformerLmHParams:
         optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.98,
         optimizer_adam_epsilon=1e-8,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=2.5e-4,
-        learning_rate_warmup_steps=2000,
     )
 
 
@@ -96,9 +93,7 @@ def transformer_lm_tiny_relative_v2() -> TransformerLmHParams:
 @register_hparams
 def transformer_lm_relative() -> TransformerLmHParams:
     """`transformer_lm_small` with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
-    return transformer_lm_small().replace(
-        pos="none", self_attention_type="dot_product_relative", max_relative_position=64
-    )
+    return transformer_lm_small().relative(64)
 
 
 @register_hparams
@@ -124,7 +119,6 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
     return _of_width(transformer_lm_base(), 384).replace(
         num_hidden_layers=6,
         stream_length=256,
-        stream_rows=64,
         layer_prepostprocess_dropout=0.2,
         attention_dropout=0.2,
         weight_decay=0.1,
@@ -220,23 +214,22 @@ class TransformerMemoryHParams(TransformerLmHParams):
 @register_hparams
 def transformer_wikitext103_l4k_memory_v0() -> TransformerMemoryHParams:
     """Eight layers of 1024 over blocks of 64 tokens, 64 streams."""
-    return TransformerMemoryHParams.starting_from(transformer_big()).replace(
-        optimizer="adafactor",
-        learning_rate_schedule="rsqrt_decay",
-        learning_rate_warmup_steps=10_000,
-        num_heads=4,
-        num_hidden_layers=8,
-        shared_embedding_and_softmax_weights=False,
-        attention_dropout=0.1,
-        layer_prepostprocess_dropout=0.2,
-        relu_dropout=0.1,
-        label_smoothing=0.0,
-        stream_length=64,
-        stream_rows=64,
-        pos="none",
-        self_attention_type="dot_product_relative",
-        max_relative_position=128,
-        num_memory_items=64,
+    return (
+        TransformerMemoryHParams.starting_from(transformer_big())
+        .relative(128)
+        .replace(
+            optimizer="adafactor",
+            learning_rate_schedule="rsqrt_decay",
+            learning_rate_warmup_steps=10_000,
+            num_heads=4,
+            num_hidden_layers=8,
+            shared_embedding_and_softmax_weights=False,
+            layer_prepostprocess_dropout=0.2,
+            label_smoothing=0.0,
+            stream_length=64,
+            stream_rows=64,
+            num_memory_items=64,
+        )
     )
 
 
@@ -244,8 +237,4 @@ def transformer_wikitext103_l4k_memory_v0() -> TransformerMemoryHParams:
 def transformer_memory_tiny() -> TransformerMemoryHParams:
     """`transformer_lm_tiny` with a memory of one block, for tests and quick trials."""
     tiny = TransformerMemoryHParams.starting_from(transformer_lm_tiny())
-    return tiny.replace(
-        pos="none",
-        self_attention_type="dot_product_relative",
-        max_relative_position=2 * tiny.stream_length,
-    )
+    return tiny.relative(2 * tiny.stream_length)

@@ -15,7 +15,7 @@ from torch import Tensor
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop import huggingface, translation
-from t2t_torch.interop.importer import ImportedRun, class_names
+from t2t_torch.interop.importer import ImportedRun, class_names, declaration_of
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import Side
 
@@ -105,8 +105,9 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     kind = str(config.get("model_type"))
     translation.refuse(kind, translation.forbidden(config, _MUST_BE))
     tensors = {
-        _standard(name, kind): one for name, one in huggingface.folder_tensors(source).items()
-    }
+        name.removeprefix(f"{kind}.").replace(".gamma", ".weight").replace(".beta", ".bias"): one
+        for name, one in huggingface.folder_tensors(source).items()
+    }  # older versions called the weights of norms gamma and beta
     heads = [name for name in tensors if name.startswith(_OTHER_HEADS)]
     ours = translation.by_our_names(kind, tensors, _NAMES)
     labels = _labels(ours, config, settings)
@@ -128,23 +129,11 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         model="transformer_encoder",
         hparams=hparams.signed(kind),
         weights=ours,
-        declaration={
-            "problem": name,
-            "kind": settings.kind or "text2class",
-            "files": {split: f"{name}-{split}.tsv" for split in ("train", "eval")},
-            "vocabularies": dict.fromkeys(texts, file),
-            "labels": labels,
-        },
+        declaration=declaration_of(
+            name, settings.kind or "text2class", dict.fromkeys(texts, file), labels=labels
+        ),
         vocabularies={file: vocabulary.file()},
         ignored=[*sorted({one.split(".")[0] for one in heads}), *made],
-    )
-
-
-def _standard(name: str, kind: str) -> str:
-    """Returns a weight's name without that of the encoder, and as newer versions have it."""
-    name = name.removeprefix(f"{kind}.")
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-        "LayerNorm.beta", "LayerNorm.bias"
     )
 
 

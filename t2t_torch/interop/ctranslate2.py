@@ -580,8 +580,7 @@ class _Model:
         with torch.inference_mode():
             logits = predictor.model({source: given, target: asked}).logits[target]
         log_probs = logits[0, :, : predictor.vocab_size].float().log_softmax(-1)  # [T, V]
-        found: list[float] = log_probs.gather(-1, asked.T).flatten().tolist()
-        return found
+        return list(log_probs.gather(-1, asked.T).flatten().tolist())
 
 
 class _Translated(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
@@ -205,7 +205,11 @@ def _converted(
             pos="none" if has_none else "timing",
             position_offset=0 if has_none else _PAD + 1,
         )
-    ours = translation.by_our_names("fairseq", _projections(tensors), names)
+    ours = translation.by_our_names("fairseq", tensors, names)
+    for name in [one for one in ours if ".memory_attention.query_key_value." in one]:
+        query, *key_value = ours.pop(name).chunk(3)
+        ours[name.replace("query_key_value", "query")] = query
+        ours[name.replace("query_key_value", "key_value")] = torch.cat(key_value)
     translation.order_tables("fairseq", ours, vocabularies)
     for places in translation.PLACES.values():
         if f"{places}.table" in ours:
@@ -260,11 +264,13 @@ def stack_names(side: str, theirs: str, *, pre_norm: bool) -> dict[str, str]:
     if pre_norm:
         names[rf"{theirs}\.layer_norm"] = f"{side}_output.norm"
     parts = {
+        r"self_attn\.in_proj_(weight|bias)": r"attention.query_key_value.\2",
         r"self_attn\.q_proj": "attention.query_key_value#0",
         r"self_attn\.k_proj": "attention.query_key_value#1",
         r"self_attn\.v_proj": "attention.query_key_value#2",
         r"self_attn\.out_proj": "attention.output",
         r"self_attn_layer_norm|layer_norms\.0": f"attention_{place}.norm",
+        r"encoder_attn\.in_proj_(weight|bias)": r"memory_attention.query_key_value.\2",
         r"encoder_attn\.q_proj": "memory_attention.query",
         r"encoder_attn\.k_proj": "memory_attention.key_value#0",
         r"encoder_attn\.v_proj": "memory_attention.key_value#1",
@@ -273,23 +279,10 @@ def stack_names(side: str, theirs: str, *, pre_norm: bool) -> dict[str, str]:
         r"fc1": "feed_forward.inner",
         r"fc2": "feed_forward.outer",
         r"final_layer_norm|layer_norms\.1": f"feed_forward_{place}.norm",
-    }  # norms had numbers in encoders before 0.7
+    }  # maps of attention were one before 0.8; norms had numbers in encoders before 0.7
     return names | translation.layer_names(rf"{theirs}\.layers", side, parts)
 
 
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     """Returns the value of a switch, which may be text in old checkpoints."""
     return str(arguments.get(name, False)).lower() in ("true", "1")
-
-
-def _projections(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns weights with maps of queries, keys and values, which before 0.8 were one."""
-    apart: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        joint = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
-        if joint and isinstance(tensor, Tensor):
-            pieces = zip("qkv", tensor.chunk(3), strict=True)
-            apart |= {f"{joint[1]}.{one}_proj.{joint[2]}": piece for one, piece in pieces}
-        else:
-            apart[name] = tensor
-    return apart

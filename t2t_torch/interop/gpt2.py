@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from t2t_torch.hparam import HParams
 from t2t_torch.interop import huggingface, translation
-from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.importer import ImportedRun, declaration_of
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import Side
 
@@ -65,7 +65,8 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     vocabulary = huggingface.read_vocabulary(source, len(ours[tables[0]]), eos=end)
     translation.check_sizes("GPT-2", config, hparams, _SIZES)
     for name in tables:
-        ours[name] = vocabulary.rows(huggingface.with_padding(ours[name], vocabulary))
+        added = len(vocabulary.tokens) - len(ours[name])  # a token of padding, or none
+        ours[name] = vocabulary.rows(nn.functional.pad(ours[name], (0, 0, 0, added)))
     bias = torch.zeros(len(vocabulary.tokens)).index_fill_(0, torch.tensor(0), _NEVER)
     name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.targets.pieces"
@@ -75,12 +76,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         model="transformer_lm",
         hparams=hparams.signed("GPT-2"),
         weights={**ours, f"{translation.TOP}.bias": bias},
-        declaration={
-            "problem": name,
-            "kind": "text2self",
-            "files": {split: f"{name}-{split}.txt" for split in ("train", "eval")},
-            "vocabularies": {"targets": file},
-        },
+        declaration=declaration_of(name, "text2self", {"targets": file}),
         vocabularies={file: vocabulary.file()},
         decode_hparams={
             **huggingface.generation_settings(source, config, beams=1, longest=20),

@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from t2t_torch import files
-from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.errors import CheckpointError, DataError, require
 from t2t_torch.interop.translation import Vocabulary, check_tokens
 from t2t_torch.interop.unpickling import load_pickled
 
@@ -140,28 +137,24 @@ def tokenizer_file(source: Path) -> bytes:
         return files.read_bytes(path, max_bytes=files.MAX_VOCABULARY)
     named = optional_json(source / "tokenizer_config.json")
     words, pieces, merges = (source / n for n in ("vocab.txt", "vocab.json", "merges.txt"))
-    try:
-        from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
-
-        if words.exists():
-            made: Any = BertWordPieceTokenizer.from_file(
-                str(words),
-                lowercase=bool(named.get("do_lower_case", True)),
-                strip_accents=named.get("strip_accents"),
-                handle_chinese_chars=bool(named.get("tokenize_chinese_chars", True)),
-            )
-        elif pieces.exists() and merges.exists():
-            space = bool(named.get("add_prefix_space", False))
-            made = ByteLevelBPETokenizer.from_file(str(pieces), str(merges), add_prefix_space=space)
-        else:
-            raise DataError(
-                f"{source} has no tokenizer: neither tokenizer.json, nor vocab.txt, nor vocab.json "
-                "with merges.txt. Copy the whole folder."
-            )
-    except ImportError:
+    purpose = "tokenizers of Hugging Face are read by a package"
+    tokenizers = require("tokenizers", "hf", purpose, DataError)
+    if words.exists():
+        made = tokenizers.BertWordPieceTokenizer.from_file(
+            str(words),
+            lowercase=bool(named.get("do_lower_case", True)),
+            strip_accents=named.get("strip_accents"),
+            handle_chinese_chars=bool(named.get("tokenize_chinese_chars", True)),
+        )
+    elif pieces.exists() and merges.exists():
+        made = tokenizers.ByteLevelBPETokenizer.from_file(
+            str(pieces), str(merges), add_prefix_space=bool(named.get("add_prefix_space", False))
+        )
+    else:
         raise DataError(
-            "tokenizers of Hugging Face are read by a package:  pip install '.[hf]'"
-        ) from None
+            f"{source} has no tokenizer: neither tokenizer.json, nor vocab.txt, nor vocab.json "
+            "with merges.txt. Copy the whole folder."
+        )
     text: str = made.to_str()
     return text.encode()
 
@@ -220,9 +213,3 @@ def read_vocabulary(
         subwords=("tokenizer", content),
         first=tuple(numbers[one] for one in first),
     )
-
-
-def with_padding(table: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """Returns a table with a row of zeros for an added token of padding, if there is one."""
-    added = len(vocabulary.tokens) - len(table)
-    return torch.cat([table, table.new_zeros(added, *table.shape[1:])])

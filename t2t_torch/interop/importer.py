@@ -2,7 +2,7 @@
 
 A *source* is a module that reads the runs of one library; `SOURCES` lists them by name.  It has
 
-    OPTIONS: frozenset[str]                                         # the `OF_SOURCES` it uses
+    OPTIONS: frozenset[str]                                         # settings that it reads
     def detect(source: Path) -> bool                                # are these files of mine?
     def read(source: Path, settings: ImportSettings) -> ImportedRun  # writes nothing
 
@@ -56,7 +56,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.settings import OF_SOURCES, ImportSettings
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.loss import total_loss
 from t2t_torch.model import T2TModel
@@ -69,22 +69,14 @@ from t2t_torch.run.checkpoint import Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.code import keep_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.run.tensors import aliases_of
+from t2t_torch.run.tensors import aliases_of, check_fit
 from t2t_torch.settings import require
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.trust import running
 
-SOURCES: Mapping[str, str] = {
-    "tensor2tensor": "t2t_torch.interop.tensor2tensor",
-    "fairseq": "t2t_torch.interop.fairseq",
-    "opennmt": "t2t_torch.interop.opennmt",
-    "sockeye": "t2t_torch.interop.sockeye",
-    "marian": "t2t_torch.interop.marian",
-    "bert": "t2t_torch.interop.bert",
-    "gpt2": "t2t_torch.interop.gpt2",
-    "pytext": "t2t_torch.interop.pytext",
-}
-"""By name of a library, the module that reads its runs; of pytext, its configurations."""
+SOURCES = ("tensor2tensor", "fairseq", "opennmt", "sockeye", "marian", "bert", "gpt2", "pytext")
+"""Names of libraries, and of the modules beside this that read their runs; of pytext, its
+configurations."""
 
 _ALIASES = {
     **dict.fromkeys(("opennmt_py", "opennmt-py", "onmt"), "opennmt"),
@@ -148,6 +140,23 @@ class ImportReport:
         return "\n".join([str(self.path), *(f"  {line}" for line in self.lines)])
 
 
+def declaration_of(
+    name: str, kind: str, vocabularies: Mapping[str, str], **more: Any
+) -> dict[str, Any]:
+    """Returns the declaration of a problem of texts, whose files need not exist.
+
+    Args:
+      name: name of the problem.
+      kind: kind of a declaration; each split is a file of lines, or one of columns.
+      vocabularies: files of the vocabularies by field.
+      more: other entries, in place of these.
+    """
+    suffix = "txt" if kind == "text2self" else "tsv"
+    files = {split: f"{name}-{split}.{suffix}" for split in ("train", "eval")}
+    known = {"problem": name, "kind": kind, "files": files, "vocabularies": vocabularies}
+    return {**known, **more}
+
+
 def class_names(count: int, settings: ImportSettings, usual: Sequence[str] = ()) -> list[str]:
     """Returns the names of the classes of a model: those of `labels`, the usual ones, or numbers.
 
@@ -171,7 +180,7 @@ def source_named(name: str) -> Any:
     """
     if name not in SOURCES:
         raise UsageError(f"--from={name}: expected one of {', '.join(SOURCES)}.")
-    return importlib.import_module(SOURCES[name])
+    return importlib.import_module(f"t2t_torch.interop.{name}")
 
 
 def detect_source(folder: Path) -> str:
@@ -234,8 +243,9 @@ def _located(settings: ImportSettings) -> tuple[Path, str, ImportSettings]:
         raise UsageError(
             f"--from={library}: {source} has files of {', '.join(found)}. Leave --from out."
         )
-    for one in OF_SOURCES:
-        if one not in reader.OPTIONS and getattr(settings, one) != settings.declared()[one].default:
+    of_sources = set[str]().union(*(source_named(one).OPTIONS for one in SOURCES))
+    for one in sorted(of_sources - reader.OPTIONS):
+        if getattr(settings, one) != settings.declared()[one].default:
             raise UsageError(
                 f"--{one}: a run of {name} does not use it. Leave it out; what is used: "
                 f"{', '.join(f'--{used}' for used in sorted(reader.OPTIONS))}."
@@ -342,15 +352,10 @@ def _staged(output_dir: Path) -> Iterator[Path]:
         with staged_folder(output_dir) as folder:
             yield folder
     except OSError as error:
+        fault = f"{error.filename or output_dir}: {error.strerror}"
         if output_dir.is_dir() and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise UsageError(
-                f"--output_dir={output_dir}: another process wrote this folder at the same time. "
-                "Name another."
-            ) from None
-        place = error.filename or output_dir
-        raise UsageError(
-            f"--output_dir={output_dir}: {place}: {error.strerror}. Name another."
-        ) from None
+            fault = "another process wrote this folder at the same time"
+        raise UsageError(f"--output_dir={output_dir}: {fault}. Name another.") from None
 
 
 def check_is_free(output_dir: Path) -> None:
@@ -394,9 +399,9 @@ def _built(imported: ImportedRun, problem: Problem, folder: Path) -> T2TModel:
             )
     with torch.device("meta"):
         model = registry.model(imported.model)(hparams, features)
-    check_shapes(model.state_dict(), _with_shared(model, imported.weights))
+    complete_weights(model, imported.weights)
     model = registry.model(imported.model)(hparams, features)
-    load_all(model, _with_shared(model, imported.weights))
+    load_all(model, imported.weights)
     bad = [name for name, tensor in imported.weights.items() if not bool(tensor.isfinite().all())]
     if bad:
         raise CheckpointError(
@@ -411,48 +416,26 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
     Args:
       model: model to load into.
-      weights: all weights of the model by name.
+      weights: all weights of the model by name; of one with several names any will do.
 
     Raises:
       CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
         ten are named.
     """
-    state = model.state_dict()
-    check_shapes(state, weights)
-    model.load_state_dict({**state, **weights})  # the memory of a model is not imported
+    complete = complete_weights(model, weights)
+    # The memory of a model is not imported.
+    model.load_state_dict({**model.state_dict(), **complete})
 
 
-def check_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Checks that weights are those of a model.
+def complete_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns weights under all of their names in a model, after checks.
 
     Args:
-      own: state of the model, maybe without memory (device meta).
+      model: the model, maybe without memory (device meta).
       weights: weights by name.
 
     Raises:
-      CheckpointError: see `load_all`.
-    """
-    own = {name: tensor for name, tensor in own.items() if not is_memory(name)}
-    faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
-    for name, here in own.items():
-        if name not in weights:
-            faults.append(f"there is no variable for {name}")
-        elif weights[name].shape != here.shape:
-            shapes = [list(weights[name].shape), list(here.shape)]
-            faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
-    if faults:
-        raise CheckpointError(
-            "the variables do not fit the model:\n  "
-            + "\n  ".join(faults[:_SHOWN])
-            + "\nMake the model from the run's own hyperparameters and vocabularies."
-        )
-
-
-def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns weights under all of their names.
-
-    Raises:
-      CheckpointError: a weight that the model shares has several values.
+      CheckpointError: a weight that the model shares has several values; or see `load_all`.
     """
     complete = dict(weights)
     for names in aliases_of(model).values():
@@ -464,6 +447,10 @@ def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, T
                     "Its hyperparameters share a table that the checkpoint does not."
                 )
         complete |= {name: weights[given[0]] for name in names if given}
+    own = {name: tensor for name, tensor in model.state_dict().items() if not is_memory(name)}
+    fault = "the imported checkpoint does not fit the model:"
+    remedy = "Make the model from the run's own hyperparameters and vocabularies."
+    check_fit(complete, own, fault, remedy)
     return complete
 
 

@@ -167,11 +167,6 @@ _TRANSPARENT = """
     WordTaggingModel WordTaggingModel_Deprecated
 """.split()
 """Components that only say which of several classes is meant."""
-_OF_SEVERAL = """
-    BaggingDocEnsembleModel BaggingIntentSlotEnsembleModel DisjointMultitaskData
-    DisjointMultitaskModel NewDisjointMultitaskModel RoundRobinBatchSampler
-""".split()
-"""Components of `_SEVERAL` alone."""
 
 
 @dataclass
@@ -264,13 +259,6 @@ _OLD_NAMES: Mapping[str, str] = {
 """Names before PyText 0.1, as in figure 1 of its paper, arXiv:1812.08729."""
 
 OPTIONS = frozenset("problem".split())
-
-
-def components() -> frozenset[str]:
-    """Returns the names of PyText's components that are imported; all others are refused."""
-    chosen = (name for task in TASKS.values() for name in task.models if name != "RNNG")
-    known = (*TASKS, *_SEVERAL, *_TRANSPARENT, *_OF_SEVERAL, *_CHOICES, *_OPTIMIZERS)
-    return frozenset((*known, *chosen))
 
 
 def detect(path: Path) -> bool:
@@ -427,6 +415,7 @@ def _converted(
     representation = _chosen(_inner(model).get("representation"), known)
     own_model = known.models[representation]
     by_lower = {one.lower(): one for one in _OPTIMIZERS}
+    fixed = {**_FIXED, "bidirectional": known is not _LANGUAGE}
     for section in (task, rest):
         for path, key, value in _leaves(section):
             if set(path.split(".")) & set(_INPUTS):
@@ -444,12 +433,10 @@ def _converted(
                 found.hparams |= _CHOICES[key]
             elif key in _OPTIMIZERS:
                 found.optimizer = key
-            elif key in _FIXED:
-                _check_fixed(path, value, _FIXED[key])
+            elif key in fixed:
+                _check_fixed(path, value, fixed[key])
             elif key == "type" and str(value).lower() in by_lower:  # of the first versions
                 found.optimizer = by_lower[value.lower()]
-            elif key == "bidirectional":
-                _check_fixed(path, value, known is not _LANGUAGE)
             elif key == "freeze":
                 _check_fixed(path, value, value if "embedding" in path else False)
                 found.hparams |= {"freeze": ["modalities", "tokens"]} if value else {}
@@ -562,11 +549,9 @@ def _declaration(
     data = _inner(task.get("data") or {})
     source = _inner(data.get("source") or {})
     handler = task.get("data_handler") or {}
-    columns = list(
-        source.get("field_names") or handler.get("columns_to_read") or known.columns.split()
-    )
-    columns = ["label" if name == "doc_label" else name for name in columns]
-    columns = ["slots" if name == "word_label" else name for name in columns]
+    named = source.get("field_names") or handler.get("columns_to_read") or known.columns.split()
+    old = {"doc_label": "label", "word_label": "slots"}
+    columns = [old.get(name, name) for name in named]
     paths: dict[str, Any] = {}
     for split in ("train", "eval", "test"):
         path = source.get(f"{split}_filename") or handler.get(f"{split}_path")

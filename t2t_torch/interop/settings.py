@@ -67,10 +67,3 @@ class ImportSettings(CodeSettings):
     def data_folder(self) -> Path | None:
         """The folder of the old vocabularies; None: the source itself, or where it says."""
         return Path(self.data_dir) if self.data_dir else None
-
-
-OF_SOURCES = (
-    *("problem", "model", "hparams_set", "hparams", "data_dir", "labels", "kind", "checkpoint"),
-    *("subwords", "decode_hparams"),
-)
-"""Names of the settings that sources use, each some of them."""

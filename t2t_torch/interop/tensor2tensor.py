@@ -21,7 +21,7 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.huggingface import read_json
-from t2t_torch.interop.importer import ImportedRun, class_names
+from t2t_torch.interop.importer import ImportedRun, class_names, declaration_of
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.tensor2tensor_weights import (
     FAMILIES,
@@ -240,25 +240,18 @@ def _declared(
         return _Declared(full, None, _vocabularies(known, folders, classes, settings))
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: read_bytes(vocabulary)}
-    declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
-    has_inputs = bool(classes) or _has_inputs(variables)
-    fields = ["inputs", "targets"] if has_inputs else ["targets"]
-    is_number = any("/reg_top_ffn/" in one for one in variables)
+    kind, texts, more = "text2self", ["targets"], dict[str, Any]()
     if classes:
-        declaration |= {"kind": "text2class", "labels": class_names(classes, settings)}
-    elif is_number:
-        declaration["kind"] = "text2real"
-    elif not has_inputs:
-        declaration["kind"] = "text2self"
-    declaration["files"] = {
-        split: {field: f"{name}-{split}.{field}" for field in fields} for split in ("train", "eval")
-    }
-    if classes or is_number:  # one file, a column for each
-        declaration["files"] = {split: f"{name}-{split}.tsv" for split in ("train", "eval")}
-    elif not has_inputs:
-        declaration["files"] = {split: f"{name}-{split}.txt" for split in ("train", "eval")}
-    texts = ["inputs"] if classes or is_number else fields
-    declaration["vocabularies"] = dict.fromkeys(texts, vocabulary.name)
+        kind, texts, more = "text2class", ["inputs"], {"labels": class_names(classes, settings)}
+    elif any("/reg_top_ffn/" in one for one in variables):
+        kind, texts = "text2real", ["inputs"]
+    elif _has_inputs(variables):
+        kind, texts = "text2text", ["inputs", "targets"]
+        more["files"] = {
+            split: {field: f"{name}-{split}.{field}" for field in texts}
+            for split in ("train", "eval")
+        }
+    declaration = declaration_of(name, kind, dict.fromkeys(texts, vocabulary.name), **more)
     return _Declared(full, declaration, content)
 
 

@@ -200,15 +200,11 @@ _OLD_FILES: dict[str, Callable[..., Any]] = {
 }
 _NEW_NAMES = {"GFile": "GFile", "IsDirectory": "isdir", "DeleteRecursively": "rmtree"}
 _NEW_FILES = {_NEW_NAMES.get(name, name.lower()): one for name, one in _OLD_FILES.items()}
-_LOGGING = {
-    **{name: getattr(logging, name) for name in ("debug", "info", "warning", "error", "fatal")},
+_LOGGED = "debug info warning error fatal log get_verbosity DEBUG INFO WARN WARNING ERROR FATAL"
+_LOGGING: dict[str, Any] = {
+    **{name: getattr(logging, name) for name in _LOGGED.split()},
     "warn": logging.warning,
-    "log": logging.log,
     "set_verbosity": lambda level: None,  # --verbosity of the command
-    "get_verbosity": logging.get_verbosity,
-    **{name: getattr(logging, name) for name in ("DEBUG", "INFO", "ERROR", "FATAL")},
-    "WARN": logging.WARNING,
-    "WARNING": logging.WARNING,
 }
 
 
@@ -266,9 +262,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     "six": _SIX,
     "six.moves": _MOVES,
     "six.moves.urllib": {"request": urllib.request, "parse": urllib.parse},
-    "tensor2tensor": {},
     "tensor2tensor.problems": {},
-    "tensor2tensor.data_generators": {},
     "tensor2tensor.data_generators.all_problems": {},
     "tensor2tensor.data_generators.problem": {
         **_own("Problem DatasetSplit SpaceID"),
@@ -304,7 +298,6 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "gunzip_file": gunzip_file,
         "get_or_generate_vocab_inner": problems.get_or_generate_vocab_inner,
     },
-    "tensor2tensor.layers": {},
     "tensor2tensor.layers.common_hparams": {
         "basic_params1": hparams.basic_params1,
         "RangedHParams": RangedHParams,
@@ -315,7 +308,6 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "ClassLabelModality": "class_label",
     },
     "tensor2tensor.models": {},
-    "tensor2tensor.utils": {},
     "tensor2tensor.utils.hparam": {"HParams": hparams.T2THParams},
     "tensor2tensor.utils.hparams_lib": {
         "create_hparams": lambda name, text="", **_: hparams.hparams(name).parse(text or "")
@@ -340,18 +332,14 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "as_str": native_to_unicode,
         "as_bytes": lambda text: text.encode() if isinstance(text, str) else text,
     },
-    "tensorflow.contrib": {},
     "tensorflow.contrib.training": {"HParams": hparams.T2THParams},
-    "tensorflow.estimator": {},
     "tensorflow.estimator.ModeKeys": {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"},
 }
-_CONTENTS = {
-    **_MODULES,
-    **{
-        f"tensorflow.compat.v1{name.removeprefix('tensorflow')}": contents
-        for name, contents in _MODULES.items()
-        if name.startswith("tensorflow")
-    },
+_CONTENTS = {name.rpartition(".")[0]: dict[str, Any]() for name in _MODULES} | _MODULES
+_CONTENTS |= {
+    f"tensorflow.compat.v1{name.removeprefix('tensorflow')}": contents
+    for name, contents in _CONTENTS.items()
+    if name.startswith("tensorflow")
 }
 
 

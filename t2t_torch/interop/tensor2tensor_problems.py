@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from t2t_torch.data.raw_file import RawFile, matching, member
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.files import read_lines, staged
+from t2t_torch.files import read_lines
 from t2t_torch.problem_types.text2text import ParallelCorpus
 from t2t_torch.readers.delimited import read_tsv
 from t2t_torch.readers.text_file import BadRecords
@@ -184,6 +184,10 @@ class _Wrapped(T2TTextEncoder):
         """Returns the text of ids."""
         return str(self.ours.decode(ids))
 
+    def store_to_file(self, filename: str, add_single_quotes: bool = True) -> None:
+        """Writes the file of the vocabulary, of words or subwords."""
+        self.ours.save(Path(filename))
+
 
 class ByteTextEncoder(_Wrapped):
     """Bytes of UTF-8."""
@@ -223,11 +227,6 @@ class TokenTextEncoder(_Wrapped):
             if vocab_filename is None
             else TokenEncoder.load(Path(vocab_filename), replace_oov=replace_oov, reverse=reverse)
         )
-
-    def store_to_file(self, filename: str) -> None:
-        """Writes the words, one a line."""
-        with staged(Path(filename)) as temporary:
-            temporary.write_text("".join(f"{word}\n" for word in self.ours.tokens), "utf-8")
 
 
 class SubwordTextEncoder(_Wrapped):
@@ -281,10 +280,6 @@ class SubwordTextEncoder(_Wrapped):
         )
         _Wrapped.__init__(made, SubtokenEncoder(subtokens))
         return made
-
-    def store_to_file(self, filename: str, add_single_quotes: bool = True) -> None:
-        """Writes the file of the vocabulary."""
-        self.ours.save(Path(filename))
 
 
 def get_or_generate_vocab_inner(

@@ -21,7 +21,7 @@ from t2t_torch.data.import_tfrecords import known_vocab_files
 from t2t_torch.data.publish import kept_vocab_files
 from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, HParamsError, RegistryError
-from t2t_torch.files import copy_regular, staged
+from t2t_torch.files import copy_regular, write_text
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import PAGE, encoder_of
@@ -47,9 +47,7 @@ class T2THParams:
     """
 
     def __init__(self, base: HParams | None = None, **values: Any) -> None:
-        object.__setattr__(self, "_base", base or HParams())
-        object.__setattr__(self, "_values", dict(values))
-        object.__setattr__(self, "_added", set(values))
+        self.__dict__.update(_base=base or HParams(), _values=dict(values), _added=set(values))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -292,12 +290,7 @@ def save_vocabulary(encoder: TextEncoder, path: Path) -> None:
 
 
 save_vocabulary.register(SubtokenEncoder, SubtokenEncoder.save)
-
-
-@save_vocabulary.register(TokenEncoder)
-def _save_words(encoder: TokenEncoder, path: Path) -> None:
-    with staged(path) as temporary:
-        temporary.write_text("".join(f"{word}\n" for word in encoder.tokens), "utf-8")
+save_vocabulary.register(TokenEncoder, TokenEncoder.save)
 
 
 class _Converted(TextProblem):
@@ -525,8 +518,7 @@ class _Labelled(_Converted):
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Writes the names of the classes; builds the vocabulary."""
         for file, text in known_vocab_files(self, data_dir).items():
-            with staged(data_dir / file) as temporary:
-                temporary.write_text(text, "utf-8")
+            write_text(data_dir / file, text)
         super().build_vocab(data_dir, tmp_dir)
 
     def _label(self, sample: problems.Sample) -> str:

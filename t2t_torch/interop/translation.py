@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
+from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError, listed
 from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.importer import ImportedRun, declaration_of
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.params import value_text
 from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
@@ -83,13 +83,13 @@ class Vocabulary:
     def file(self) -> bytes:
         """Returns the content of the vocabulary file in a run directory."""
         return vocabulary_file(
-            [self.tokens[number] for number in self.order],
-            None if self.unknown is None else self.our_id(self.unknown),
-            silent=map(self.our_id, self.silent),
+            self.subwords,
+            tokens=[self.tokens[number] for number in self.order],
+            unknown=None if self.unknown is None else self.our_id(self.unknown),
+            silent=sorted(map(self.our_id, self.silent)),
             add_eos=self.add_eos,
             strip=self.strip,
-            first=map(self.our_id, self.first),
-            subwords=self.subwords,
+            first=[*map(self.our_id, self.first)],
         )
 
 
@@ -157,10 +157,9 @@ def by_our_names(
             parts.setdefault(weight, {})[ours] = tensor.float()
             read.add(name)
     if unknown:
-        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         raise CheckpointError(
             f"the checkpoint of {library} has weights that no model here has: "
-            f"{', '.join(sorted(unknown)[:_SHOWN])}{more}."
+            f"{listed(sorted(unknown), _SHOWN)}."
         )
     _check_layers(library, read)
     for name, of in parts.items():
@@ -388,14 +387,9 @@ def translation_run(
         field: f"vocab.{name}.{'joint' if both[0] == both[1] else field}.pieces"
         for field in ("inputs", "targets")
     }
-    declaration = {
-        "problem": name,
-        "kind": "text2text",
-        "files": {
-            split: {"inputs": f"{split}.{source}", "targets": f"{split}.{target}"}
-            for split in ("train", "eval")
-        },
-        "vocabularies": files,
+    data = {
+        split: {"inputs": f"{split}.{source}", "targets": f"{split}.{target}"}
+        for split in ("train", "eval")
     }
     none = "a subword model: texts are tokens separated by spaces (--subwords=FILE)"
     return ImportedRun(
@@ -404,7 +398,7 @@ def translation_run(
         model=model,
         hparams=hparams.signed(library),
         weights=weights,
-        declaration=declaration,
+        declaration=declaration_of(name, "text2text", files, files=data),
         vocabularies=dict(zip(files.values(), both, strict=True)),
         step=step,
         decode_hparams=decode_hparams,

@@ -120,9 +120,7 @@ class PickledRecord:
         return record
 
     def __setstate__(self, state: Any) -> None:
-        fields = state[1] if isinstance(state, tuple) and len(state) == 2 else state
-        own = state[0] if isinstance(state, tuple) and len(state) == 2 else None
-        for part in (own, fields):
+        for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             if isinstance(part, dict):
                 self.fields |= part
 

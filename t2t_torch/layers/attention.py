@@ -56,8 +56,9 @@ class RelativePositions(nn.Module):
     def __init__(self, size: int, furthest: int) -> None:
         super().__init__()
         self.furthest = furthest
-        self.keys = nn.Linear(size, 2 * furthest + 1, bias=False)  # row M + d: distance d
-        self.values = nn.Linear(2 * furthest + 1, size, bias=False)  # column M + d: distance d
+        # Row M + d of the keys, column M + d of the values: distance d.
+        self.keys: Callable[[Tensor], Tensor] = nn.Linear(size, 2 * furthest + 1, bias=False)
+        self.values: Callable[[Tensor], Tensor] = nn.Linear(2 * furthest + 1, size, bias=False)
 
     def scores(self, q: Tensor, apart: Tensor) -> Tensor:
         """Returns the addition to the attention scores.
@@ -70,8 +71,7 @@ class RelativePositions(nn.Module):
           [..., T, S].
         """
         index = self._index(apart).expand(*q.shape[:-1], apart.size(-1))
-        scores: Tensor = self.keys(q)
-        return scores.gather(-1, index)
+        return self.keys(q).gather(-1, index)
 
     def mixed(self, weights: Tensor, apart: Tensor) -> Tensor:
         """Returns the addition to the weighted values.
@@ -85,8 +85,7 @@ class RelativePositions(nn.Module):
         """
         index = self._index(apart).expand_as(weights)
         by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.furthest + 1)
-        mixed: Tensor = self.values(by_distance.scatter_add(-1, index, weights))
-        return mixed
+        return self.values(by_distance.scatter_add(-1, index, weights))
 
     def _index(self, apart: Tensor) -> Tensor:
         return apart.clamp(-self.furthest, self.furthest) + self.furthest
@@ -277,15 +276,15 @@ class KeyValueCache:
 
     def reorder(self, index: Tensor) -> KeyValueCache:
         """Returns a cache whose row i is row `index[i]` of this one."""
-        if torch.compiler.is_exporting():
-            keys, values = (part.index_select(1, index) for part in (self.keys, self.values))
-            return KeyValueCache(keys, values, self.length, self.block)
-        return KeyValueCache(
-            _selected(self.keys, index, self.length),
-            _selected(self.values, index, self.length),
-            self.length,
-            self.block,
-        )
+        parts = []
+        for old in (self.keys, self.values):  # [capacity, R, N, D]
+            if torch.compiler.is_exporting():
+                new = old.index_select(1, index)
+            else:
+                new = old.new_empty(old.size(0), len(index), *old.shape[2:])
+                torch.index_select(old[: self.length], 1, index, out=new[: self.length])
+            parts.append(new)
+        return KeyValueCache(parts[0], parts[1], self.length, self.block)
 
     def expand(self, hypotheses: int) -> KeyValueCache:
         """Returns a cache with each row repeated `hypotheses` times, consecutively."""
@@ -294,7 +293,8 @@ class KeyValueCache:
 
     def fixed(self, capacity: int) -> FixedCache:
         """Returns a cache of the same positions, with a total capacity of `capacity`."""
-        keys, values = (_with_room(part, capacity) for part in self.filled)
+        # [length, R, N, D] -> [capacity, R, N, D]
+        keys, values = (F.pad(x, (0, 0, 0, 0, 0, 0, 0, capacity - len(x))) for x in self.filled)
         return FixedCache(keys, values, capacity, self.block, self.next_position())
 
 
@@ -345,25 +345,11 @@ class FixedCache(KeyValueCache):
         return FixedCache(keys, values, self.length, self.block, self.position.clone())
 
 
-def _with_room(old: Tensor, capacity: int) -> Tensor:
-    """[length, R, N, D] -> [capacity, R, N, D], padded with zeros."""
-    new = old.new_zeros(capacity, *old.shape[1:])
-    new[: len(old)] = old
-    return new
-
-
 def _grown(old: Tensor, like: Tensor, capacity: int) -> Tensor:
     """Returns memory for `capacity` positions with the old ones copied.  `like` is [R, N, 1, D]."""
     rows, heads, _, size = like.shape
     new = like.new_empty(capacity, rows, heads, size)
     new[: len(old)] = old
-    return new
-
-
-def _selected(old: Tensor, index: Tensor, length: int) -> Tensor:
-    """Returns the filled positions of some rows.  [capacity, R, N, D] -> [capacity, R', N, D]."""
-    new = old.new_empty(old.size(0), len(index), *old.shape[2:])
-    torch.index_select(old[:length], 1, index, out=new[:length])
     return new
 
 
@@ -780,7 +766,10 @@ class SelfAttention(nn.Module):
             after = after.masked_fill(~cache.there, float("-inf"))
         scores = torch.cat([before, after], -1)  # [R, N, P + t]
         if self.relative is not None:
-            apart = self._distances(prefix, cache.distances(keys.size(0)), q.size(0))
+            steps = cache.distances(keys.size(0))  # [1, t]; they follow a row's own prefix
+            places = torch.arange(length, device=q.device) - prefix.mask.sum(1, keepdim=True)
+            apart = torch.cat([places + steps[:, :1], steps.expand(sentences, -1)], 1)[:, None]
+            apart = apart.expand(-1, q.size(0) // sentences, -1).reshape(q.size(0), 1, -1)
             scores = scores + self.relative.scores(q, apart)
         weights = scores.softmax(-1).to(values.dtype)
         early, late = torch.split(weights, [length, keys.size(0)], -1)
@@ -791,23 +780,6 @@ class SelfAttention(nn.Module):
             more = self.relative.mixed(weights, apart)
             mixed = mixed if more is None else mixed + more
         return mixed.flatten(1).unsqueeze(1)
-
-    @staticmethod
-    def _distances(prefix: Prefix, after: Tensor, rows: int) -> Tensor:
-        """Returns the distances of prefix and cache positions to the newest step, [R, 1, P + t].
-
-        The first step follows the last position of a row's own prefix.
-
-        Args:
-          prefix: of B sentences, P positions.
-          after: distances of the steps to the newest one, [1, t].
-          rows: R.
-        """
-        sentences, length = prefix.mask.shape
-        places = torch.arange(length, device=prefix.mask.device)
-        before = places - prefix.mask.sum(1, keepdim=True) + after[:, :1]  # [B, P]
-        apart = torch.cat([before, after.expand(sentences, -1)], 1)
-        return apart.unsqueeze(1).expand(-1, rows // sentences, -1).reshape(rows, 1, -1)
 
 
 class CrossAttention(nn.Module):

@@ -77,6 +77,8 @@ class DepthRecurrence(PenalizedLayer):
         """True if the positions of an example share their halting probability."""
         return bool(self.hparams.recurrence_type == "act" and self.hparams.act_type == "global")
 
+    __call__: Callable[..., Tensor]
+
     def forward(
         self,
         x: Tensor,
@@ -201,8 +203,7 @@ def run_encoder(
     def shared(p: Tensor, step: int) -> Tensor:
         return mean(p[..., None], joined.mask).expand_as(p)
 
-    states: Tensor = recurrence(x, block, joined.mask, joined.positions, shared)
-    return states
+    return recurrence(x, block, joined.mask, joined.positions, shared)
 
 
 class BasicCell(nn.Module):

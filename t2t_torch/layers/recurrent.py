@@ -1,16 +1,58 @@
-"""LSTMs whose results are independent of padding and batching.  Hochreiter and Schmidhuber 1997."""
+"""LSTMs whose results are independent of padding and batching.  Hochreiter and Schmidhuber 1997.
+
+The base class of decoding states is here, too.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from t2t_torch.layers.dropout import Dropout, LockedDropout
+
+
+@dataclasses.dataclass
+class RowState:
+    """Base class of decoding states of R rows; see `State`.
+
+    Rows are the first axis of tensors; what a field holds besides tensors are other states, lists
+    of both, or values of all rows.
+
+    Attributes:
+      shared: names of the fields that stay as they are.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    def expand(self, hypotheses: int) -> Self:
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
+        return self._each(
+            lambda rows: rows.repeat_interleave(hypotheses, 0),
+            lambda state: state.expand(hypotheses),
+        )
+
+    def reorder(self, index: Tensor) -> Self:
+        """Returns a state whose row i is row `index[i]` of this state."""
+        return self._each(
+            lambda rows: rows.index_select(0, index), lambda state: state.reorder(index)
+        )
+
+    def _each(self, of_tensor: Callable[[Tensor], Tensor], of_state: Callable[[Any], Any]) -> Self:
+        def changed(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return of_tensor(value)
+            if isinstance(value, list):
+                return [changed(one) for one in value]
+            return of_state(value) if hasattr(value, "reorder") else value
+
+        names = [field.name for field in dataclasses.fields(self) if field.name not in self.shared]
+        return dataclasses.replace(self, **{name: changed(getattr(self, name)) for name in names})
 
 
 class Memory(NamedTuple):
@@ -23,6 +65,14 @@ class Memory(NamedTuple):
 
     hidden: Tensor
     cell: Tensor
+
+    def expand(self, hypotheses: int) -> Memory:
+        """See `State`; rows are the second axis."""
+        return Memory(*(part.repeat_interleave(hypotheses, 1) for part in self))
+
+    def reorder(self, index: Tensor) -> Memory:
+        """See `State`."""
+        return Memory(*(part.index_select(1, index) for part in self))
 
 
 class LSTM(nn.Module):
@@ -66,6 +116,12 @@ class LSTM(nn.Module):
             for number in range(num_layers)
         )
         self.between = LockedDropout(dropout) if locked else Dropout(dropout)
+
+    @classmethod
+    def both_ways(cls, input_size: int, size: int, hparams: Any, *, locked: bool = False) -> LSTM:
+        """Returns the bidirectional layers of a model, `size` units of each direction."""
+        layers, rate = hparams.num_hidden_layers, hparams.layer_prepostprocess_dropout
+        return cls(input_size, size, layers, bidirectional=True, dropout=rate, locked=locked)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Returns the outputs of the last layer, zeros at padding.
@@ -122,7 +178,7 @@ def _run(
     lstm: nn.LSTM, x: Tensor, mask: Tensor | None, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Runs a layer; its final state is that at each row's own end.  [B, S, E] -> [B, S, H]."""
-    if x.size(1) == 1 or mask is None:  # packing takes twice the time
+    if mask is None or x.size(1) == 1:  # packing takes twice the time
         outputs, (hidden, cell) = lstm(x, before)
         return outputs, (hidden[0], cell[0])
     lengths = mask.sum(1).clamp(min=1).cpu()

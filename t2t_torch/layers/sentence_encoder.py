@@ -39,9 +39,7 @@ class Contexts(nn.Module):
         self._kind = hparams.encoder
         self.dropout = Dropout(rate)
         if hparams.encoder == "lstm":
-            self.lstm = LSTM(
-                input_size, hparams.encoder_size, layers, bidirectional=True, dropout=rate
-            )
+            self.lstm = LSTM.both_ways(input_size, hparams.encoder_size, hparams)
             self.size = self.lstm.size if layers else input_size
         elif hparams.encoder == "cnn":
             sizes = [input_size, *[hparams.encoder_size] * layers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -288,15 +288,8 @@ class TokenLSTM(nn.Module):
         self._text = text
         rate, locked = hparams.layer_prepostprocess_dropout, hparams.locked_dropout
         self.tokens = Tokens(features, hparams, text)
-        self.dropout = LockedDropout(rate) if locked else Dropout(rate)
-        self.lstm = LSTM(
-            self.tokens.size,
-            hparams.hidden_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=rate,
-            locked=locked,
-        )
+        self.dropout: Callable[[Tensor], Tensor] = LockedDropout(rate) if locked else Dropout(rate)
+        self.lstm = LSTM.both_ways(self.tokens.size, hparams.hidden_size, hparams, locked=locked)
         self.size = self.lstm.size
 
     def forward(self, features: ModelInputs) -> Tensor:
@@ -306,8 +299,7 @@ class TokenLSTM(nn.Module):
           features: the output of `T2TModel.bottom`.
         """
         read = self.lstm(self.dropout(self.tokens(features)), features[self._text].mask)
-        hidden: Tensor = self.dropout(read)
-        return hidden
+        return self.dropout(read)
 
 
 class EncoderOutput(NamedTuple):
@@ -372,10 +364,7 @@ class SequenceLSTMEncoder(nn.Module):
         """Reads the output of `T2TModel.bottom`."""
         mask = features[self.text].mask
         read = never_empty(mask)
-        if not self.backward:
-            outputs, memory = self.lstm.run(self.dropout(self.tokens(features)), read)
-            return EncoderOutput(outputs, mask, memory)
-        backward = backward_places(read)
+        backward = backward_places(read) if self.backward else None
         x = self.dropout(turned(self.tokens(features), backward))
         outputs, memory = self.lstm.run(x, read)
         return EncoderOutput(turned(outputs, backward), mask, memory)

@@ -66,6 +66,7 @@ class Preprocess(_Operations):
     """
 
     field = "layer_preprocess_sequence"
+    __call__: Callable[..., Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
@@ -173,21 +174,32 @@ class EncoderLayer(nn.Module):
     Args:
       hparams: sizes, dropouts, and what stands before and after each sublayer.
       max_relative_position: of `SelfAttention`.
+      attention: the self-attention, if not the one of the hyperparameters.
     """
 
-    def __init__(self, hparams: TransformerLayerHParams, max_relative_position: int = 0) -> None:
+    def __init__(
+        self,
+        hparams: TransformerLayerHParams,
+        max_relative_position: int = 0,
+        attention: Any = None,
+    ) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
-        self.attention = self_attention(hparams, max_relative_position)
+        self.attention = attention or self_attention(hparams, max_relative_position)
         self.attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
         self.feed_forward = feed_forward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
-    def forward(self, x: Tensor, mask: Tensor | LocalMask) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | LocalMask | None) -> Tensor:
         """[B, S, H] -> [B, S, H]; `mask` [B, 1, 1 or S, S] bool."""
         x = self.attention_after(x, self.attention(self.attention_before(x), mask))
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
+        return self.after_attention(x)
+
+    def after_attention(self, x: Tensor, *more: Any) -> Tensor:
+        """Runs the feed-forward sublayer; `more` is what its network reads besides.  [B, S, H]."""
+        y = self.feed_forward(self.feed_forward_before(x), *more)
+        return self.feed_forward_after(x, y)
 
 
 _OF_ATTENTION = ("none", "rotary", "alibi")  # kinds of positions without vectors of embeddings

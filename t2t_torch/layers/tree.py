@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from t2t_torch.features import TreeFeature
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.recurrent import RowState
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 from t2t_torch.text.tree import OPEN, REDUCE, SHIFT, SLOT, are_of_requests
 
@@ -198,7 +199,7 @@ _NEVER, _END, _SHIFT, _REDUCE, _OPEN, _OPEN_OTHER, _OPEN_ANY = range(7)
 
 
 @dataclasses.dataclass
-class ParseState:
+class ParseState(RowState):
     """Parsing state of R rows; a row that violated a constraint may end at any time.
 
     Attributes:
@@ -216,16 +217,6 @@ class ParseState:
     fresh: Tensor
     has_opened: Tensor
     remaining: Tensor
-
-    def expand(self, hypotheses: int) -> ParseState:
-        """Returns the state with each row repeated `hypotheses` times, consecutively."""
-        rows = torch.arange(len(self.left), device=self.left.device)
-        return self.reorder(rows.repeat_interleave(hypotheses, 0))
-
-    def reorder(self, index: Tensor) -> ParseState:
-        """Returns the state with row `index[i]` in row i."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return ParseState(**{name: getattr(self, name).index_select(0, index) for name in names})
 
 
 class ValidTransitions:

@@ -21,23 +21,23 @@ class TargetModality(Modality):
 
     Args:
       hparams: hidden_size.
-      size: number of logits per example.
+      feature: the target; see `size_of`.
     """
 
     default_loss = "cross_entropy"
     is_distribution = True
 
-    def __init__(self, hparams: HParams, size: int) -> None:
+    def __init__(self, hparams: HParams, feature: Any) -> None:
         super().__init__()
         self.bottom = None
-        self.top = nn.Linear(hparams.hidden_size, size)
+        self.top = nn.Linear(hparams.hidden_size, self.size_of(feature))
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
         """Creates the modality of a target."""
         if not is_target:
             raise HParamsError(f"a {type(feature).__name__} can be a target, but no input.")
-        return cls(hparams, cls.size_of(feature))
+        return cls(hparams, feature)
 
     @classmethod
     def size_of(cls, feature: Any) -> int:
@@ -66,7 +66,9 @@ class ClassLabelModality(TargetModality):
 
     def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most likely class of each example."""
-        return best_classes(logits)
+        scores = logits.float().softmax(-1)
+        probability, best = scores.max(-1)
+        return BatchPrediction(best[:, None], probability, scores)
 
 
 class ChoiceModality(ClassLabelModality):
@@ -74,8 +76,8 @@ class ChoiceModality(ClassLabelModality):
 
     serves = Choice
 
-    def __init__(self, hparams: HParams, size: int) -> None:
-        super().__init__(hparams, size)
+    def __init__(self, hparams: HParams, feature: Any) -> None:
+        super().__init__(hparams, feature)
         self.top = ScoreLayer(hparams.hidden_size)
 
 
@@ -150,13 +152,6 @@ def _by_label(feature: Any, rows: Sequence[Mapping[str, float]]) -> Tensor:
 
 def _log_of(probabilities: Tensor) -> Tensor:
     return probabilities.clamp(min=_LEAST).log()
-
-
-def best_classes(logits: Tensor) -> BatchPrediction:
-    """Returns the most likely class of each row of [B, C]."""
-    scores = logits.float().softmax(-1)
-    probability, best = scores.max(-1)
-    return BatchPrediction(best[:, None], probability, scores)
 
 
 class NumbersEmbedding(nn.Linear):

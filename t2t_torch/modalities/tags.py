@@ -36,7 +36,8 @@ class TagsModality(TargetModality):
     serves = Tags
 
     def __init__(self, hparams: HParams, feature: Tags) -> None:
-        super().__init__(hparams, feature.vocab_size)
+        self.check(hparams)
+        super().__init__(hparams, feature)
         asked = hparams.tag_constraints != "none"
         labels = feature.encoder.labels
         self.rules = TagConstraints(scheme_of(labels).rules(labels)) if asked else None
@@ -45,14 +46,6 @@ class TagsModality(TargetModality):
     def chosen(cls, hparams: HParams) -> type[Modality]:
         """Returns the modality selected by `tag_decoder`."""
         return CrfTagsModality if hparams.tag_decoder == "crf" else TagsModality
-
-    @classmethod
-    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Creates the modality of a target."""
-        if not is_target:
-            raise HParamsError(f"a {type(feature).__name__} can be a target, but no input.")
-        cls.check(hparams)
-        return cls(hparams, feature)
 
     @classmethod
     def check(cls, hparams: HParams) -> None:

@@ -5,6 +5,7 @@ tensor2tensor, models/basic.py.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from torch import nn
@@ -31,12 +32,8 @@ class BasicFcRelu(T2TModel):
 
     def __init__(self, hparams: BasicFcReluHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        size = _size_of(features)
-        layers = []
-        for _ in range(hparams.num_hidden_layers):
-            layers.append(nn.Linear(size, hparams.hidden_size))
-            size = hparams.hidden_size
-        self.layers = nn.ModuleList(layers)
+        sizes = [_size_of(features), *[hparams.hidden_size] * hparams.num_hidden_layers]
+        self.layers = nn.ModuleList(itertools.starmap(nn.Linear, itertools.pairwise(sizes)))
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         initialize(self, hparams)
 

@@ -7,7 +7,6 @@ models/image_transformer.py.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import torch
@@ -21,12 +20,12 @@ from t2t_torch.layers import pooling
 from t2t_torch.layers.attention import KeyValueCache, SelfAttention, join_heads
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.transformer_layer import FeedForward, Postprocess, Preprocess, check_unread
+from t2t_torch.layers.recurrent import RowState
+from t2t_torch.layers.transformer_layer import EncoderLayer, Preprocess, check_unread, sinusoids
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
-_LONGEST_WAVE = 1e4
 _UNREAD = ("ffn_layer", "qk_norm", "num_key_value_heads", "embedding_norm", "output_norm")
 """Hyperparameters that its layers do not read."""
 
@@ -91,7 +90,7 @@ class LocalAttention(SelfAttention):
         return out
 
 
-class Layer(nn.Module):
+class Layer(EncoderLayer):
     """Local attention and a feed-forward sublayer.
 
     Args:
@@ -99,32 +98,19 @@ class Layer(nn.Module):
       length: number of positions of a sequence.
     """
 
-    def __init__(self, hparams: ImagetransformerHParams, length: int) -> None:
-        super().__init__()
-        self.attention_before = Preprocess(hparams)
-        self.attention = LocalAttention(hparams, length)
-        self.attention_after = Postprocess(hparams)
-        self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(hparams)
-        self.feed_forward_after = Postprocess(hparams)
+    attention: LocalAttention
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, H] -> [B, T, H]."""
-        x = self.attention_after(x, self.attention(self.attention_before(x)))
-        return self._after_attention(x)
+    def __init__(self, hparams: ImagetransformerHParams, length: int) -> None:
+        super().__init__(hparams, attention=LocalAttention(hparams, length))
 
     def next(self, x: Tensor, cache: KeyValueCache, position: int) -> Tensor:
         """Runs one new position; see `LocalAttention.next`.  [R, 1, H] -> [R, 1, H]."""
         attended = self.attention.next(self.attention_before(x), cache, position)
-        return self._after_attention(self.attention_after(x, attended))
-
-    def _after_attention(self, x: Tensor) -> Tensor:
-        out: Tensor = self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
-        return out
+        return self.after_attention(self.attention_after(x, attended))
 
 
 @dataclasses.dataclass
-class ImageState:
+class ImageState(RowState):
     """Decoding state of R rows; see `State`.
 
     Attributes:
@@ -136,17 +122,6 @@ class ImageState:
     caches: list[KeyValueCache]
     given: Tensor
     position: int = 0
-
-    def expand(self, hypotheses: int) -> ImageState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        given = self.given.repeat_interleave(hypotheses, 0)
-        caches = [cache.expand(hypotheses) for cache in self.caches]
-        return ImageState(caches, given, self.position)
-
-    def reorder(self, index: Tensor) -> ImageState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        caches = [cache.reorder(index) for cache in self.caches]
-        return ImageState(caches, self.given.index_select(0, index), self.position)
 
 
 @register_model
@@ -193,7 +168,7 @@ class Imagetransformer(T2TModel):
         places = torch.arange(x.size(1), device=x.device)
         x = self.dropout(x + self._positions(places) + self._given(features, x))
         for layer in self.decoder:
-            x = layer(x)
+            x = layer(x, None)
         mask = self._allowed(places).expand(x.size(0), -1, -1)
         return {target: Hidden(self.decoder_output(x), mask)}
 
@@ -242,13 +217,9 @@ class Imagetransformer(T2TModel):
         tensor2tensor's `add_timing_signal_nd` in two dimensions; a column is a value of a pixel.
         """
         size = self.hparams.hidden_size
-        waves = size // 4
         if self.hparams.pos == "none":
             return torch.zeros(len(places), size, device=places.device)
-        step = math.log(_LONGEST_WAVE) / max(waves - 1, 1)
-        frequencies = torch.exp(-step * torch.arange(waves, device=places.device))
-        parts = []
-        for place in (places // self.columns, places % self.columns):
-            angles = place.float()[:, None] * frequencies
-            parts += [angles.sin(), angles.cos()]
-        return F.pad(torch.cat(parts, 1), (0, size - 4 * waves))
+        width = size // 4 * 2
+        both = places // self.columns, places % self.columns
+        waves = torch.cat([sinusoids(place, width) for place in both], 1)
+        return F.pad(waves, (0, size - 2 * width))

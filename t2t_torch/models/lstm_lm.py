@@ -16,7 +16,7 @@ from t2t_torch.features import Features
 from t2t_torch.hparams.lstm_lm import LstmLmHParams
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.recurrent import CarriedMemory
+from t2t_torch.layers.recurrent import CarriedMemory, RowState
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, PAD
@@ -92,18 +92,10 @@ class WordDropout(nn.Module):
 
 
 @dataclasses.dataclass
-class LstmLmState:
+class LstmLmState(RowState):
     """Decoding state: outputs and cells of each layer, [R, 2 H].  See `State`."""
 
     memory: list[Tensor]
-
-    def expand(self, hypotheses: int) -> LstmLmState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        return LstmLmState([layer.repeat_interleave(hypotheses, 0) for layer in self.memory])
-
-    def reorder(self, index: Tensor) -> LstmLmState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        return LstmLmState([layer.index_select(0, index) for layer in self.memory])
 
 
 @register_model
@@ -165,7 +157,11 @@ class LstmLm(T2TModel):
         dropped = self.drop_output(x)
         states, penalty = self.projection(dropped), None
         if self.training and (self.hparams.activation_penalty or self.hparams.change_penalty):
-            penalty = self._penalty(x, dropped, targets.mask)
+            # Activation regularization and temporal AR, summed over positions like the loss.
+            activation = dropped.float().square().mean(-1) * targets.mask
+            change = (x[:, 1:] - x[:, :-1]).float().square().mean(-1) * targets.mask[:, 1:]
+            penalty = self.hparams.activation_penalty * activation.sum()
+            penalty = penalty + self.hparams.change_penalty * change.sum()
         return {"targets": Hidden(states, penalty=penalty)}
 
     def _embedded(self, ids: Tensor) -> Tensor:
@@ -185,18 +181,6 @@ class LstmLm(T2TModel):
             x, then = layer(self.drop_between(x) if number else x, before)
             after.append(then)
         return x, after
-
-    def _penalty(self, x: Tensor, dropped: Tensor, mask: Tensor) -> Tensor:
-        """Returns the activation regularization and temporal AR of Merity et al. 2017, [].
-
-        Summed over positions, like the loss.
-        """
-        activation = dropped.float().square().mean(-1) * mask
-        change = (x[:, 1:] - x[:, :-1]).float().square().mean(-1) * mask[:, 1:]
-        return (
-            self.hparams.activation_penalty * activation.sum()
-            + self.hparams.change_penalty * change.sum()
-        )
 
     def encode(self, batch: dict[str, Tensor]) -> LstmLmState:
         """Returns the state before the first step; see `T2TModel.encode`."""

@@ -7,8 +7,7 @@ of both directions they do for inputs without padding, which is masked here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from t2t_torch.layers.attention import Attended
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.pooling import masked_softmax, shift_right
-from t2t_torch.layers.recurrent import LSTM, Memory
+from t2t_torch.layers.recurrent import LSTM, Memory, RowState
 from t2t_torch.layers.tokens import EncoderOutput, SequenceLSTMEncoder, TwoWayLSTMEncoder
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
@@ -29,7 +28,7 @@ from t2t_torch.text.encoder import PAD
 
 
 @dataclasses.dataclass
-class LSTMState:
+class LSTMState(RowState):
     """Decoding state of R rows; see `State`.
 
     Attributes:
@@ -38,17 +37,6 @@ class LSTMState:
     """
 
     memory: Memory | None
-
-    def expand(self, hypotheses: int) -> LSTMState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        return self._of_each(lambda kept: kept.repeat_interleave(hypotheses, 1))
-
-    def reorder(self, index: Tensor) -> LSTMState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        return self._of_each(lambda kept: kept.index_select(1, index))
-
-    def _of_each(self, change: Callable[[Tensor], Tensor]) -> LSTMState:
-        return LSTMState(self.memory and Memory(*map(change, self.memory)))
 
 
 @register_model
@@ -98,12 +86,10 @@ class LSTMSeq2seq(T2TModel):
         return self.top(Hidden(outputs.squeeze(1)), "targets"), LSTMState(memory)
 
 
-@register_model
-class LSTMSeq2seqBidirectionalEncoder(LSTMSeq2seq):
-    """`lstm_seq2seq` with `hidden_size` units of each direction, and twice as many of the decoder.
+class _TwoWays(T2TModel):
+    """Reads the inputs of a model in both directions; its decoder has twice as many units."""
 
-    Sets: those of `lstm_seq2seq`.
-    """
+    encoder: nn.Module
 
     def __init__(self, hparams: Any, features: Features) -> None:
         super().__init__(hparams.of_decoder(), features)
@@ -111,6 +97,14 @@ class LSTMSeq2seqBidirectionalEncoder(LSTMSeq2seq):
         if features.has_inputs:
             self.encoder = TwoWayLSTMEncoder(features, hparams, hparams.dropout)
             initialize_lstm(self.encoder, hparams)
+
+
+@register_model
+class LSTMSeq2seqBidirectionalEncoder(_TwoWays, LSTMSeq2seq):
+    """`lstm_seq2seq` with `hidden_size` units of each direction, and twice as many of the decoder.
+
+    Sets: those of `lstm_seq2seq`.
+    """
 
 
 class AttentionMemory(NamedTuple):
@@ -181,7 +175,7 @@ class LSTMAttention(nn.Module):
 
 
 @dataclasses.dataclass
-class AttendingState:
+class AttendingState(RowState):
     """Decoding state of R = B * K rows; see `State`.
 
     Attributes:
@@ -192,6 +186,8 @@ class AttendingState:
       attended: mean attention weights of all heads; see `Attending`.
       watches: True if steps record attention weights.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("memory", "attended")
 
     hidden: list[Tensor]
     cells: list[Tensor]
@@ -204,29 +200,15 @@ class AttendingState:
         """Returns a state that records attention weights."""
         return dataclasses.replace(self, watches=True)
 
-    def expand(self, hypotheses: int) -> AttendingState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        rows = torch.arange(self.attention.size(0), device=self.attention.device)
-        return self._rows(rows.repeat_interleave(hypotheses, 0), self.memory)
-
     def reorder(self, index: Tensor) -> AttendingState:
         """Returns a state whose row i is row `index[i]` of this state.  The memory is not copied,
         unless sentences are dropped."""
-        memory = self.memory
+        state = super().reorder(index)
         if index.size(0) != self.attention.size(0):
-            hypotheses = self.attention.size(0) // memory.mask.size(0)
+            hypotheses = self.attention.size(0) // self.memory.mask.size(0)
             kept = index.view(-1, hypotheses)[:, 0] // hypotheses  # [B']
-            memory = AttentionMemory(*(part.index_select(0, kept) for part in memory))
-        return self._rows(index, memory)
-
-    def _rows(self, index: Tensor, memory: AttentionMemory) -> AttendingState:
-        return AttendingState(
-            [rows.index_select(0, index) for rows in self.hidden],
-            [rows.index_select(0, index) for rows in self.cells],
-            self.attention.index_select(0, index),
-            memory,
-            watches=self.watches,
-        )
+            state.memory = AttentionMemory(*(part.index_select(0, kept) for part in self.memory))
+        return state
 
 
 @register_model
@@ -343,15 +325,9 @@ class LSTMSeq2seqAttention(T2TModel):
 
 
 @register_model
-class LSTMSeq2seqAttentionBidirectionalEncoder(LSTMSeq2seqAttention):
+class LSTMSeq2seqAttentionBidirectionalEncoder(_TwoWays, LSTMSeq2seqAttention):
     """`lstm_seq2seq_attention` with `hidden_size` units of each direction of the encoder, and twice
     as many of the decoder.
 
     Sets: those of `lstm_seq2seq_attention`.
     """
-
-    def __init__(self, hparams: Any, features: Features) -> None:
-        super().__init__(hparams.of_decoder(), features)
-        self.hparams = hparams
-        self.encoder = TwoWayLSTMEncoder(features, hparams, hparams.dropout)
-        initialize_lstm(self.encoder, hparams)

@@ -82,7 +82,12 @@ class PairwiseRanker(T2TModel):
         # All documents of the batch for each row, its own first: [B, B K].
         order = torch.stack([places.roll(-row, 0).flatten() for row in range(len(query))])
         right = ids[torch.arange(len(ids), device=ids.device), features[name].values.clamp(min=0)]
-        mask = _wrong_for(query_ids, right, flat_ids, order, len(self._documents))
+        # Documents of an equal query, and those equal to its correct one, may answer it.
+        same_query = (query_ids[:, None] == query_ids[None]).all(-1)  # [B, B]
+        same_text = (right[:, None] == flat_ids[None]).all(-1)  # [B, B K]
+        left_out = same_query.repeat_interleave(len(self._documents), 1) | same_text
+        mask = ~left_out.gather(1, order)
+        mask[:, : len(self._documents)] = True
         scores = self.score(query[:, None], flat[order], query_ids, flat_ids[order])
         return {name: Hidden(scores, mask)}
 
@@ -183,28 +188,6 @@ def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, lis
             "in_batch_negatives=True those of others, too. Leave one of them out."
         )
     return queries[0], documents
-
-
-def _wrong_for(
-    query_ids: Tensor, right: Tensor, documents: Tensor, order: Tensor, each: int
-) -> Tensor:
-    """Returns the mask of documents that a row is compared with: its own, and other negatives.
-
-    Documents of an equal query, and those equal to its correct one, may answer it.
-
-    Args:
-      query_ids: ids of queries, [B, S].
-      right: ids of the correct document of each row, [B, T].
-      documents: ids of documents, [B K, T].
-      order: order of the documents for each row, [B, B K].
-      each: K, number of documents of a query.
-    """
-    same_query = (query_ids[:, None] == query_ids[None]).all(-1)  # [B, B]
-    same_text = (right[:, None] == documents[None]).all(-1)  # [B, B K]
-    left_out = same_query.repeat_interleave(each, 1) | same_text
-    mask = ~left_out.gather(1, order)
-    mask[:, :each] = True
-    return mask
 
 
 @torch.no_grad()

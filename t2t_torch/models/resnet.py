@@ -210,35 +210,24 @@ class Resnet(T2TModel):
             planes = only_image(self.name, features).channels
         stride = hparams.initial_stride or (1 if hparams.is_cifar else 2)
         channels, *filters = hparams.filter_sizes
-        kernel = hparams.initial_kernel_size
-        self.first = Convolution(planes, channels, kernel, stride)
+        self.first = Convolution(planes, channels, hparams.initial_kernel_size, stride)
         self.first_norm = Norm(channels)
         self.groups = nn.ModuleList()
-        ratios = hparams.bottleneck_ratios
         for group, blocks in enumerate(hparams.layer_sizes):
             made = nn.ModuleList()
             for block in range(blocks):
-                project = block == 0
+                project, width = block == 0, filters[group]
                 step = 2 if project and (group or hparams.block_fn == "pooled") else 1
                 if hparams.block_fn == "pooled":
-                    made.append(PooledBlock(channels, filters[group], step))
-                    channels = filters[group]
+                    made.append(PooledBlock(channels, width, step))
                 elif hparams.block_fn == "residual":
-                    made.append(ResidualBlock(channels, filters[group], step, project=project))
-                    channels = filters[group]
+                    made.append(ResidualBlock(channels, width, step, project=project))
                 else:
-                    is_last = not project and block + 1 == blocks
-                    made.append(
-                        BottleneckBlock(
-                            channels,
-                            filters[group],
-                            ratios[group],
-                            step,
-                            project=project,
-                            is_last=is_last,
-                        )
-                    )
-                    channels = ratios[group] * filters[group]
+                    kind = {"project": project, "is_last": not project and block + 1 == blocks}
+                    ratio = hparams.bottleneck_ratios[group]
+                    made.append(BottleneckBlock(channels, width, ratio, step, **kind))
+                    width *= ratio
+                channels = width
             self.groups.append(made)
         if hparams.final_norm:
             self.final_norm = Norm(channels)
@@ -254,12 +243,19 @@ class Resnet(T2TModel):
         return ratio * int(hparams.filter_sizes[groups])
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns the average of all places, [B, C], for each target."""
+        """Returns the average of all places, and of both views, [B, C], for each target.
+
+        `top` is linear, so that its logits are the mean of those of the views.
+        """
         (name,) = self.features.inputs
         x = features[name].embedded.permute(0, 3, 1, 2)  # [B, channels, height, width]
         mask: Tensor | None = None  # of the frames of sounds: results do not depend on padding
         if isinstance(self.features.inputs[name], Audio):
             mask = features[name].mask[:, None, :, None].to(x.dtype)
+        mirrors = self.hparams.average_mirrored and "flip" in self.hparams.image_augmentation
+        views = 2 if mirrors and not self.training and mask is None else 1
+        if views == 2:
+            x = torch.cat([x, x.flip(3)])
         x = self.first(x)
         mask = _strided(mask, self.first.stride[0])
         x = self.first_norm(x, mask)
@@ -274,7 +270,7 @@ class Resnet(T2TModel):
         if self.hparams.final_norm:
             x = self.final_norm(x)
         if mask is None:
-            hidden = Hidden(x.mean((2, 3)))
+            hidden = Hidden(x.mean((2, 3)).view(views, -1, x.size(1)).mean(0))
         else:
             hidden = Hidden((x * mask).sum((2, 3)) / (mask.sum((2, 3)).clamp(min=1) * x.size(3)))
         return dict.fromkeys(self.features.targets, hidden)

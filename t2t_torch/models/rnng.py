@@ -8,19 +8,18 @@ Hierarchical Representations", arXiv:1810.07942.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text, TreeFeature
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.rnng import RNNGHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
-from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
+from t2t_torch.layers.recurrent import LSTM, Memory, RowState, backward_places, turned
 from t2t_torch.layers.tokens import Tokens, texts_of
 from t2t_torch.layers.tree import (
     REDUCE_ID,
@@ -34,16 +33,6 @@ from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 _MAX_OPEN = 200  # depth of nested constituents; the Penn Treebank has fewer than 40
-
-
-def _check_losses(hparams: RNNGHParams) -> None:
-    """Checks that no setting needs probabilities that this model does not have."""
-    for name in ("label_smoothing", "confidence_penalty", "r_drop_alpha"):
-        if hparams.valid_actions_only and getattr(hparams, name):
-            raise HParamsError(
-                "valid_actions_only=True leaves some transitions without probability, which "
-                f"{name}={getattr(hparams, name)} reads. Set one of them to 0."
-            )
 
 
 class SumComposition(nn.Module):
@@ -97,7 +86,7 @@ class BLSTMComposition(nn.Module):
 
 
 @dataclasses.dataclass
-class RNNGState:
+class RNNGState(RowState):
     """Decoding state of R rows; see `State`.
 
     Pushed items are stored in a pool that rows share; stacks hold indices into it.  Index 0 is the
@@ -121,6 +110,8 @@ class RNNGState:
       has_started: True after the first transition.
     """
 
+    shared: ClassVar[tuple[str, ...]] = ("buffer", "vectors", "hidden", "cell")
+
     buffer: Tensor
     front: Tensor
     end: Tensor
@@ -136,19 +127,6 @@ class RNNGState:
     rules: ValidTransitions | None
     progress: ParseState | None
     has_started: bool = False
-
-    def expand(self, hypotheses: int) -> RNNGState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        rows = torch.arange(len(self.front), device=self.front.device)
-        return self.reorder(rows.repeat_interleave(hypotheses, 0))
-
-    def reorder(self, index: Tensor) -> RNNGState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        names = ("front", "end", "stack", "height", "opened", "open")
-        rows = {name: getattr(self, name).index_select(0, index) for name in names}
-        history = Memory(*(part.index_select(1, index) for part in self.history))
-        progress = None if self.progress is None else self.progress.reorder(index)
-        return dataclasses.replace(self, **rows, history=history, progress=progress)
 
     def add(self, vectors: Tensor, hidden: Tensor, cell: Tensor) -> RNNGState:
         """Returns a state with entries added to the pool, from index `used` on."""
@@ -177,7 +155,12 @@ class RNNG(T2TModel):
 
     def __init__(self, hparams: RNNGHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        _check_losses(hparams)
+        if hparams.valid_actions_only:
+            hparams.refuse(
+                ("label_smoothing", "confidence_penalty", "r_drop_alpha"),
+                " reads the probabilities of all transitions, and valid_actions_only=True leaves "
+                "some without. Set one of them to 0.",
+            )
         size, layers = hparams.hidden_size, hparams.num_hidden_layers
         rate = hparams.layer_prepostprocess_dropout
         ((self._name, target),) = features.targets.items()

@@ -57,7 +57,9 @@ class SpanQa(T2TModel):
             for _ in range(2)
         )
         initialize(self, hparams)
-        self._start_with_own_scores()
+        top: Any = self.modalities[self._target].top  # at first the identity: scores are logits
+        nn.init.eye_(top.weight)
+        nn.init.zeros_(top.bias)
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
@@ -85,13 +87,6 @@ class SpanQa(T2TModel):
         there = self.context_tokens.places.mask(self._context, features)
         mask = nn.functional.pad(there, (1, 0), value=True)
         return {self._target: Hidden(torch.cat(scores, -1), mask)}
-
-    @torch.no_grad()
-    def _start_with_own_scores(self) -> None:
-        """Initializes the top as the identity: the scores are the logits."""
-        top: Any = self.modalities[self._target].top
-        nn.init.eye_(top.weight)
-        top.bias.zero_()
 
 
 class StackedLSTM(nn.Module):

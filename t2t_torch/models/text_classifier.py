@@ -99,13 +99,7 @@ class BilstmAttentionClassifier(_TextClassifier):
 
     def __init__(self, hparams: BilstmAttentionClassifierHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.lstm = LSTM(
-            self.tokens.size,
-            hparams.lstm_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=hparams.layer_prepostprocess_dropout,
-        )
+        self.lstm = LSTM.both_ways(self.tokens.size, hparams.lstm_size, hparams)
         self.attention = AttentionPooling(
             self.lstm.size, hparams.attention_size, hparams.attention_hops
         )
@@ -313,13 +307,7 @@ class AttentiveLSTM(nn.Module):
 
     def __init__(self, input_size: int, hparams: SeqnnHParams) -> None:
         super().__init__()
-        self.lstm = LSTM(
-            input_size,
-            hparams.lstm_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=hparams.layer_prepostprocess_dropout,
-        )
+        self.lstm = LSTM.both_ways(input_size, hparams.lstm_size, hparams)
         self.attention = AttentionPooling(self.lstm.size, hparams.attention_size)
         self.size = self.lstm.size
 

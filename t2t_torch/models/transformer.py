@@ -32,6 +32,7 @@ from t2t_torch.layers.pooling import (
     same_segment,
     shift_right,
 )
+from t2t_torch.layers.recurrent import RowState
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
@@ -169,7 +170,7 @@ class DecoderLayer(nn.Module):
 
 
 @dataclasses.dataclass
-class TransformerState:
+class TransformerState(RowState):
     """Decoding state of R = B * K rows; see `State`.
 
     Attributes:
@@ -183,6 +184,8 @@ class TransformerState:
       is_first_given: True before the first id of a language model that does not predict it.
       windows: of each layer with convolutions, what these see of earlier positions, [R, K, H] each.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("memories", "memory_mask", "prefixes", "attended")
 
     caches: list[KeyValueCache]
     memories: list[Memory]
@@ -209,31 +212,25 @@ class TransformerState:
 
     def expand(self, hypotheses: int) -> TransformerState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        return dataclasses.replace(
-            self,
-            caches=[cache.expand(hypotheses) for cache in self.caches],
-            hypotheses=self.hypotheses * hypotheses,
-            windows=[[w.repeat_interleave(hypotheses, 0) for w in one] for one in self.windows],
-        )
+        state = super().expand(hypotheses)
+        state.hypotheses *= hypotheses
+        return state
 
     def reorder(self, index: Tensor) -> TransformerState:
         """Returns a state whose row i is row `index[i]` of this state.  The memory is not copied,
         unless sentences are dropped."""
-        memories, memory_mask, prefixes = self.memories, self.memory_mask, self.prefixes
+        state = super().reorder(index)
         if index.size(0) != self.caches[0].rows:
             kept = index.view(-1, self.hypotheses)[:, 0] // self.hypotheses  # [B']
-            memories = [(k.index_select(0, kept), v.index_select(0, kept)) for k, v in memories]
-            if memory_mask is not None:
-                memory_mask = memory_mask.index_select(0, kept)
-            prefixes = [Prefix(*(its.index_select(0, kept) for its in one)) for one in prefixes]
-        return dataclasses.replace(
-            self,
-            caches=[cache.reorder(index) for cache in self.caches],
-            memories=memories,
-            memory_mask=memory_mask,
-            prefixes=prefixes,
-            windows=[[w.index_select(0, index) for w in one] for one in self.windows],
-        )
+            state.memories = [
+                (k.index_select(0, kept), v.index_select(0, kept)) for k, v in self.memories
+            ]
+            if self.memory_mask is not None:
+                state.memory_mask = self.memory_mask.index_select(0, kept)
+            state.prefixes = [
+                Prefix(*(its.index_select(0, kept) for its in one)) for one in self.prefixes
+            ]
+        return state
 
 
 @register_model
@@ -386,14 +383,23 @@ class Transformer(T2TModel):
         mask: Tensor | None,
         memory: Tensor | None,
         memory_mask: Tensor | None,
+        x: Tensor | None = None,
     ) -> Tensor:
-        """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
-        x = shift_right(targets.embedded, self._start, targets.positions)
+        """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H].
+
+        Args:
+          targets: what is decoded.
+          mask: mask of attention to the targets.
+          memory: output of the encoder.
+          memory_mask: its mask.
+          x: the decoder's inputs; None: the targets shifted right.
+        """
+        if x is None:
+            x = shift_right(targets.embedded, self._start, targets.positions)
         x = self.dropout(self.positions(x, targets.positions))
         mark_data(self.decoder, targets.mask)
         x = self._run_decoder(x, targets, mask, memory, memory_mask)
-        hidden: Tensor = self.decoder_output(x)
-        return hidden
+        return self.decoder_output(x)
 
     def _run_decoder(
         self,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio, Features
 from t2t_torch.hparams.transformer_ctc import TransformerCtcHParams
 from t2t_torch.layers.initialization import initialize
@@ -51,12 +50,11 @@ class TransformerCtc(Transformer):
         self.is_alone = hparams.ctc_weight == 1.0
         self.searches = not self.is_alone
         if self.is_alone:
-            for name in _OF_A_DECODER:
-                if getattr(hparams, name):
-                    raise HParamsError(
-                        f"{name}={getattr(hparams, name)} is for the ids that a decoder writes, "
-                        f"and ctc_weight=1 has none. Set {name}=0 or a smaller ctc_weight."
-                    )
+            hparams.refuse(
+                _OF_A_DECODER,
+                " is for the ids that a decoder writes, and ctc_weight=1 has none. Set it to 0, or "
+                "a smaller ctc_weight.",
+            )
             self.modalities["targets"] = ctc
             del self.decoder, self.positions, self.decoder_output
         else:

@@ -116,8 +116,7 @@ class TransformerEncoder(T2TModel):
         x = self.dropout(x)
         mask = attend_to(joined.mask) if segments is None else same_segment(segments, segments)
         mark_data(self.encoder, joined.mask)
-        hidden: Tensor = self.encoder_output(self._run_encoder(x, mask, joined))
-        return hidden
+        return self.encoder_output(self._run_encoder(x, mask, joined))
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
         """Runs the layers; `mask` is that of the attention.  [B, S, H]."""

@@ -44,21 +44,17 @@ class TransformerLm(Transformer):
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
-        targets, mask = features["targets"].embedded, self._target_mask(features["targets"])
-        positions, before = features["targets"].positions, features["targets"].before
+        targets = features["targets"]
+        before, x = targets.before, None
         is_given = before is None and not self.hparams.predict_first
-        x = targets if is_given else shift_right(targets, self._start, positions)
+        if is_given:
+            x = targets.embedded
         if before is not None:
             first = self.embed("targets", before[:, None])
-            x = torch.cat([first, targets[:, :-1]], 1)
-        x = self.dropout(self.positions(x, positions))
-        mark_data(self.decoder, features["targets"].mask)
-        near = self._bounded(mask, positions, is_masked=True)
-        for layer in self.decoder:
-            x = layer(x, near, None, None)
-        hidden = self.decoder_output(x)
+            x = torch.cat([first, targets.embedded[:, :-1]], 1)
+        hidden = self._decode(targets, self._target_mask(targets), None, None, x)
         if is_given:
-            hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), positions)
+            hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), targets.positions)
         return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:

@@ -17,7 +17,7 @@ from t2t_torch.hparams.transformer_moe import TransformerMoeHParams
 from t2t_torch.layers.attention import KeyValueCache
 from t2t_torch.layers.convolution import SeparableConvolution
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.pooling import local_causal, never_empty
+from t2t_torch.layers.pooling import never_empty
 from t2t_torch.layers.transformer_layer import EncoderLayer, Joined
 from t2t_torch.model import ModelInput
 from t2t_torch.models.transformer import DecoderLayer, Transformer, TransformerState
@@ -84,10 +84,8 @@ class TypedEncoderLayer(EncoderLayer):
     def forward(self, x: Tensor, mask: Any, there: Tensor | None = None) -> Tensor:
         """[B, S, H] -> [B, S, H]; masks of attention and of the data [B, S] bool."""
         x = self.attention_after(x, self.attention(self.attention_before(x), mask))
-        y = self.feed_forward_before(x)
-        if isinstance(self.feed_forward, SeparableFeedForward):
-            return self.feed_forward_after(x, self.feed_forward(y, there=there))
-        return self.feed_forward_after(x, self.feed_forward(y))
+        is_separable = isinstance(self.feed_forward, SeparableFeedForward)
+        return self.after_attention(x, *((None, there) if is_separable else ()))
 
 
 @register_model
@@ -103,12 +101,10 @@ class TransformerMoe(Transformer):
 
     def __init__(self, hparams: TransformerMoeHParams, features: Features) -> None:
         self._types = {side: hparams.layers(of_decoder=side) for side in (False, True)}
-        self._built = {False: 0, True: 0}
-        counts = {
-            "num_encoder_layers": len(self._types[False]),
-            "num_decoder_layers": len(self._types[True]),
-        }
-        super().__init__(hparams.replace(**counts), features)
+        self._next = {side: iter(types) for side, types in self._types.items()}
+        encoder, decoder = map(len, self._types.values())
+        counted = hparams.replace(num_encoder_layers=encoder, num_decoder_layers=decoder)
+        super().__init__(counted, features)
         self.hparams = hparams
 
     def _encoder_layer(self) -> nn.Module:
@@ -120,8 +116,7 @@ class TransformerMoe(Transformer):
     def _typed(self, kind: Any, *, of_decoder: bool, **more: Any) -> nn.Module:
         """Returns the next layer of a side."""
         hparams = self.hparams
-        layer_type = self._types[of_decoder][self._built[of_decoder]]
-        self._built[of_decoder] += 1
+        layer_type = next(self._next[of_decoder])
         layer: nn.Module = kind(hparams.of_layer(layer_type), **more)
         if layer_type.network.startswith("sep"):
             is_causal = layer_type.network == "sepm"
@@ -149,7 +144,7 @@ class TransformerMoe(Transformer):
             visible = mask
             if kind.attention == "locm":
                 positions = torch.arange(x.size(1), device=x.device)
-                local = local_causal(positions, self.hparams.attention_loc_block_length)
+                local = self._local_mask(positions, is_masked=True)
                 visible = local if mask is None else mask & local
             x = layer(x, visible, memory, memory_mask)
         return x

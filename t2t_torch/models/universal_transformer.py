@@ -8,7 +8,6 @@ the decoder those up to the current one.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,18 +43,6 @@ class UniversalTransformerState(TransformerState):
 
     halting: Tensor = dataclasses.field(default_factory=lambda: torch.zeros(0, 0))
 
-    def expand(self, hypotheses: int) -> UniversalTransformerState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        halting = self.halting.repeat_interleave(hypotheses, 0)
-        state: Any = super().expand(hypotheses)
-        return dataclasses.replace(state, halting=halting)  # type: ignore[no-any-return]
-
-    def reorder(self, index: Tensor) -> UniversalTransformerState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        halting = self.halting.index_select(0, index)
-        state: Any = super().reorder(index)
-        return dataclasses.replace(state, halting=halting)  # type: ignore[no-any-return]
-
 
 @register_model
 class UniversalTransformer(Transformer):
@@ -66,12 +53,11 @@ class UniversalTransformer(Transformer):
     prepends = False
 
     def __init__(self, hparams: UniversalTransformerHParams, features: Features) -> None:
-        for name in ("num_encoder_layers", "num_decoder_layers"):
-            if getattr(hparams, name):
-                raise HParamsError(
-                    f"{name}={getattr(hparams, name)}: encoder and decoder are one block, applied "
-                    f"num_rec_steps times. Set {name}=0; num_inrecurrence_layers is its depth."
-                )
+        hparams.refuse(
+            ("num_encoder_layers", "num_decoder_layers"),
+            ": encoder and decoder are one block, applied num_rec_steps times. Set it to 0; "
+            "num_inrecurrence_layers is the depth of the block.",
+        )
         layers = hparams.num_inrecurrence_layers
         block = hparams.replace(num_encoder_layers=layers, num_decoder_layers=layers)
         if hparams.add_position_timing_signal and hparams.pos == "timing":
@@ -108,9 +94,7 @@ class UniversalTransformer(Transformer):
         def shared(p: Tensor, step: int) -> Tensor:
             return p.cumsum(1) / torch.arange(1, p.size(1) + 1, device=p.device)
 
-        recurrence = self.decoder_recurrence
-        out: Tensor = recurrence(x, block, targets.mask, targets.positions, shared)
-        return out
+        return self.decoder_recurrence(x, block, targets.mask, targets.positions, shared)
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         of_step = super()._caches
@@ -143,7 +127,7 @@ class UniversalTransformer(Transformer):
             halting[step] = halting[step] + p[:, 0]
             return (halting[step] / (position + 1))[:, None]
 
-        out: Tensor = self.decoder_recurrence(x, block, None, position, shared)
+        out = self.decoder_recurrence(x, block, None, position, shared)
         if halting:
             state.halting = torch.stack(halting, 1)
         return out

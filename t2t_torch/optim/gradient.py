@@ -27,12 +27,9 @@ def check_noise(hparams: HParams) -> None:
     Raises:
       HParamsError: noise is enabled with `shard_weights`.
     """
-    for name in ("grad_noise_scale", "weight_noise"):
-        if getattr(hparams, name) and hparams.shard_weights:
-            raise HParamsError(
-                f"{name}={getattr(hparams, name)} does not go with shard_weights=True. Set one of "
-                "them to 0."
-            )
+    if hparams.shard_weights:
+        names = ("grad_noise_scale", "weight_noise")
+        hparams.refuse(names, " does not go with shard_weights=True. Set one of them to 0.")
 
 
 def noise_like(
@@ -219,8 +216,7 @@ class GradientFinisher:
 def _global_norm(gradients: list[Tensor]) -> Tensor:
     # Put together, a sparse one is another tensor: what the optimizer sees stays as it is.
     gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-    norms: tuple[Tensor, ...] = torch._foreach_norm(gradients)
-    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return total.full_tensor() if isinstance(total, DTensor) else total
 
 

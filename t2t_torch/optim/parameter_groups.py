@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -69,6 +70,22 @@ def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]
         {"params": pairs, "lr_scale": scale, "unfreeze_step": unfreeze_step}
         for (scale, unfreeze_step), pairs in groups.items()
     ]
+
+
+class PlainOptimizer(torch.optim.Optimizer):
+    """Base class of optimizers of this library, which take no closure."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Updates all parameters that have gradients."""
+        if closure is not None:
+            raise NotImplementedError(f"{type(self).__name__} takes no closure.")
+        for group in self.param_groups:
+            self.update(group, [p for p in group["params"] if p.grad is not None])
+
+    def update(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """Updates the parameters of a group that have gradients; there may be none."""
+        raise NotImplementedError
 
 
 def as_groups(parameters: Iterable[Any]) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ torch's version differs: its rate decays by itself, and it has no decay of type 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from t2t_torch.optim.parameter_groups import PlainOptimizer
 from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
@@ -32,7 +33,7 @@ _LEAST_SCALE = 1e-3
     optimizer_adafactor_beta2=("optimizer_adafactor_decay_type", "adam"),
     optimizer_adafactor_memory_exponent=("optimizer_adafactor_decay_type", "pow"),
 )
-class Adafactor(torch.optim.Optimizer):
+class Adafactor(PlainOptimizer):
     """Adam with a factored second moment of matrices, and update sizes relative to the weights.
 
     Shazeer and Stern 2018, arXiv:1804.04235; tensor2tensor 1.15.7, utils/adafactor.py.  Weights
@@ -54,29 +55,21 @@ class Adafactor(torch.optim.Optimizer):
         self._threshold = hparams.optimizer_adafactor_clipping_threshold
         self._scaled = hparams.optimizer_adafactor_multiply_by_parameter_scale
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Updates all parameters that have gradients."""
-        if closure is not None:
-            raise NotImplementedError("Adafactor takes no closure.")
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group["lr"])
-
-    def _update(self, parameter: Tensor, gradient: Tensor, rate: float) -> None:
-        slots = self.state[parameter]
-        if not slots:
-            self._begin(slots, parameter)
-        slots["step"] += 1
-        direction = self._direction(slots, gradient)
-        direction /= torch.clamp(_rms(direction) / self._threshold, min=1.0)
-        direction *= rate
-        if self._scaled:
-            direction *= torch.clamp(_rms(parameter), min=_LEAST_SCALE)
-        if self._beta1:
-            direction = slots["first"].lerp_(direction, 1.0 - self._beta1)
-        parameter.sub_(direction)
+    def update(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """See `PlainOptimizer.update`."""
+        for parameter in parameters:
+            slots = self.state[parameter]
+            if not slots:
+                self._begin(slots, parameter)
+            slots["step"] += 1
+            direction = self._direction(slots, parameter.grad)
+            direction /= torch.clamp(_rms(direction) / self._threshold, min=1.0)
+            direction *= group["lr"]
+            if self._scaled:
+                direction *= torch.clamp(_rms(parameter), min=_LEAST_SCALE)
+            if self._beta1:
+                direction = slots["first"].lerp_(direction, 1.0 - self._beta1)
+            parameter.sub_(direction)
 
     def _begin(self, slots: dict[str, Tensor], parameter: Tensor) -> None:
         slots["step"] = torch.zeros(())  # on the CPU: reading it needs no synchronization

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from t2t_torch.optim.parameter_groups import PlainOptimizer
 from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
@@ -47,7 +48,7 @@ _EPSILON = 1e-10
 
 @register_optimizer("rms_prop")
 @reads()
-class RMSProp(torch.optim.Optimizer):
+class RMSProp(PlainOptimizer):
     """Divides by the root of the running mean of squared gradients, which starts at 1.
 
     Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning; with TensorFlow's
@@ -62,22 +63,17 @@ class RMSProp(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
         super().__init__(parameters, {"lr": 0.0})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Updates all parameters that have gradients."""
-        if closure is not None:
-            raise NotImplementedError("RMSProp takes no closure.")
-        for group in self.param_groups:
-            used = [p for p in group["params"] if p.grad is not None]
-            if not used:
-                continue
-            for parameter in used:
-                if "mean_square" not in self.state[parameter]:
-                    self.state[parameter]["mean_square"] = torch.ones_like(parameter)
-            gradients = [p.grad for p in used]
-            means = [self.state[p]["mean_square"] for p in used]
-            torch._foreach_mul_(means, _DECAY)
-            torch._foreach_addcmul_(means, gradients, gradients, 1.0 - _DECAY)
-            roots = torch._foreach_add(means, _EPSILON)
-            torch._foreach_sqrt_(roots)
-            torch._foreach_addcdiv_(used, gradients, roots, -group["lr"])
+    def update(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """See `PlainOptimizer.update`."""
+        if not parameters:
+            return
+        for parameter in parameters:
+            if "mean_square" not in self.state[parameter]:
+                self.state[parameter]["mean_square"] = torch.ones_like(parameter)
+        gradients = [p.grad for p in parameters]
+        means = [self.state[p]["mean_square"] for p in parameters]
+        torch._foreach_mul_(means, _DECAY)
+        torch._foreach_addcmul_(means, gradients, gradients, 1.0 - _DECAY)
+        roots = torch._foreach_add(means, _EPSILON)
+        torch._foreach_sqrt_(roots)
+        torch._foreach_addcdiv_(parameters, gradients, roots, -group["lr"])

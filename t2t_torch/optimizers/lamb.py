@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from t2t_torch.optim.parameter_groups import decaying
+from t2t_torch.optim.parameter_groups import PlainOptimizer, decaying
 from t2t_torch.optim.settings import reads
 from t2t_torch.optimizers.adam import READS
 from t2t_torch.registry import register_optimizer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @register_optimizer
 @reads(*READS)
-class Lamb(torch.optim.Optimizer):
+class Lamb(PlainOptimizer):
     """Scales Adam's update of each matrix to the norm of the matrix.
 
     You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction.  Vectors are neither
@@ -35,21 +35,15 @@ class Lamb(torch.optim.Optimizer):
         self._betas = hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2
         self._epsilon = hparams.optimizer_adam_epsilon
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Updates all parameters that have gradients."""
-        if closure is not None:
-            raise NotImplementedError("Lamb takes no closure.")
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                update = self._adam(parameter, parameter.grad)
-                if parameter.ndim > 1:
-                    update.add_(parameter, alpha=group["weight_decay"])
-                    weight, moved = parameter.norm(), update.norm()
-                    update.mul_(torch.where((weight > 0) & (moved > 0), weight / moved, 1.0))
-                parameter.add_(update, alpha=-group["lr"])
+    def update(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """See `PlainOptimizer.update`."""
+        for parameter in parameters:
+            update = self._adam(parameter, parameter.grad)
+            if parameter.ndim > 1:
+                update.add_(parameter, alpha=group["weight_decay"])
+                weight, moved = parameter.norm(), update.norm()
+                update.mul_(torch.where((weight > 0) & (moved > 0), weight / moved, 1.0))
+            parameter.add_(update, alpha=-group["lr"])
 
     def _adam(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Returns Adam's bias-corrected update direction."""

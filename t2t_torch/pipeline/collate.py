@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -75,40 +76,38 @@ def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: FixedShapes | None
         longest = max((int(length.max()) for length in lengths), default=1)
         count, width = pad_to.of(count, longest)
     return {
-        name: torch.from_numpy(
-            _filled_up(features[name], padded(features[name], values, width), count)
-        )
+        name: torch.from_numpy(padded(features[name], values, width, count))
         for name, values in rows.items()
     }
 
 
-def _filled_up(feature: Feature, rows: _Numbers, count: int) -> _Numbers:
-    """Returns at least `count` rows, the last ones all padding.  [B, ...] each."""
-    missing = count - len(rows)
-    if missing <= 0:
-        return rows
-    padding = feature.padding if feature.is_sequence else 0
-    return np.concatenate([rows, np.full((missing, *rows.shape[1:]), padding, rows.dtype)])
-
-
-def padded(feature: Feature, rows: Ragged, width: int = 0) -> _Numbers:
+def padded(feature: Feature, rows: Ragged, width: int = 0, count: int = 0) -> _Numbers:
     """Returns a feature's rows as [B, ...]; integers become int64, except for 16-bit samples.
 
     Args:
       feature: whose rows they are.
       rows: flat numbers.
       width: positions of a sequence; 0 for those of the longest row, at least 1.
+      count: minimum number of rows; the last ones are all padding.
     """
     values = rows.values
     if values.dtype.kind == "i" and values.dtype != np.int16:
         values = values.astype(np.int64)
+    count = max(count, len(rows))
+    inner: Any = feature.shape[1:] if feature.is_sequence else feature.shape
     if not feature.is_sequence:
-        return values.reshape(-1, *feature.shape)
+        full = np.zeros((count, *inner), values.dtype)
+        full[: len(rows)] = values.reshape(-1, *inner)
+        return full
     lengths = count_positions(feature, rows.lengths)
-    width = width or max(1, int(lengths.max()))
-    inner: Any = feature.shape[1:]
-    full = np.full((len(lengths), width, *inner), feature.padding, values.dtype)
-    full[np.arange(width) < lengths[:, None]] = values.reshape(-1, *inner)
+    shape = count, width or max(1, int(lengths.max())), *inner
+    return fill(values.reshape(-1, *inner), lengths, shape, feature.padding)
+
+
+def fill(values: _Numbers, lengths: _Numbers, shape: Sequence[int], padding: int = 0) -> _Numbers:
+    """Returns the positions of all rows, [sum of lengths, ...], in an array of padding."""
+    full = np.full(shape, padding, values.dtype)
+    full[: len(lengths)][np.arange(shape[1]) < lengths[:, None]] = values
     return full
 
 

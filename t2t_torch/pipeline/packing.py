@@ -24,7 +24,7 @@ from t2t_torch.features.feature import (
     select_generated,
     select_sequences,
 )
-from t2t_torch.pipeline.collate import Batch, stack
+from t2t_torch.pipeline.collate import Batch, fill, stack
 from t2t_torch.pipeline.plan import FixedShapes
 from t2t_torch.pipeline.reader import RowReader, numbers_per_position
 
@@ -291,16 +291,7 @@ class PackedCollator:
             packed[name] = layout.rows(values, feature.padding, numbers_per_position(feature))
         batch = stack(self._reader, packed, self._pad_to)
         for name, layout in layouts.items():
-            shape = batch[name].shape[:2]
-            batch[f"{name}_segmentation"] = _filled_up(layout, layout.segments, shape)
-            batch[f"{name}_position"] = _filled_up(layout, layout.positions, shape)
+            lengths, shape = np.diff(layout.offsets), batch[name].shape[:2]
+            for end, numbers in (("segmentation", layout.segments), ("position", layout.positions)):
+                batch[f"{name}_{end}"] = torch.from_numpy(fill(numbers, lengths, shape))
         return batch
-
-
-def _filled_up(layout: Layout, numbers: _Numbers, shape: torch.Size) -> torch.Tensor:
-    """Returns the numbers by position, [rows, width] int64, padded with 0."""
-    lengths = np.zeros(shape[0], np.int64)
-    lengths[: len(layout.offsets) - 1] = np.diff(layout.offsets)
-    full = np.zeros(shape, np.int64)
-    full[np.arange(shape[1]) < lengths[:, None]] = numbers
-    return torch.from_numpy(full)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.problem import Problem
+from t2t_torch.reports.column_statistics import Bucket
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
@@ -349,44 +350,37 @@ class PlanReport:
         return cls(**{**counts, "padding_fraction": padding_fraction})
 
 
-@dataclasses.dataclass(frozen=True)
-class BucketReport:
-    """Statistics of the batches of a bucket.
+def rows_within(
+    lengths: Mapping[str, _Numbers], scheme: BatchingScheme, counts: _Numbers | None
+) -> tuple[_Numbers, int, int]:
+    """Returns the rows that a scheme keeps, and the numbers of too long and too short ones.
 
-    Attributes:
-      boundary: exclusive upper bound of the length of its rows, in positions; none for the last.
-      batch_size: rows in a batch.
-      rows: rows in its batches; the remainder of a bucket is in batches of the next one.
-      batches: batches in an epoch.
-      tokens: tokens of all features.
-      positions: positions of all features, including padding.
+    Args:
+      lengths: lengths of all rows by feature; the longest decides.
+      scheme: minimum and maximum length.
+      counts: how often each row is repeated; None for once.
+
+    Raises:
+      DataError: no row is left.
     """
-
-    boundary: int
-    batch_size: int
-    rows: int
-    batches: int
-    tokens: int
-    positions: int
-
-    @property
-    def padding_fraction(self) -> float:
-        """Share of padding in the positions of its batches."""
-        return 1.0 - self.tokens / max(1, self.positions)
-
-
-def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short: int) -> str:
-    """Returns the error message that no example is left, with a remedy."""
-    remedies = []
-    if too_long:
-        remedies.append("raise max_length (or batch_size, where max_length is 0)")
-    if too_short:
-        remedies.append("lower min_length")
-    return (
-        f"none of the {examples:,} examples has a length from {scheme.min_length} to "
-        f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
-        f"With --hparams, {' or '.join(remedies) or 'nothing helps: there are none'}."
-    )
+    longest = functools.reduce(np.maximum, lengths.values())  # [N]
+    outside = longest > scheme.max_length, longest < scheme.min_length
+    too_long, too_short = (int(each.sum()) for each in outside)
+    rows = np.flatnonzero(~np.logical_or(*outside)).astype(np.int32)
+    if counts is not None:
+        rows = np.repeat(rows, counts[rows])
+    if not len(rows):
+        remedies = []
+        if too_long:
+            remedies.append("raise max_length (or batch_size, where max_length is 0)")
+        if too_short:
+            remedies.append("lower min_length")
+        raise DataError(
+            f"none of the {len(longest):,} examples has a length from {scheme.min_length} to "
+            f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
+            f"With --hparams, {' or '.join(remedies) or 'nothing helps: there are none'}."
+        )
+    return rows, too_long, too_short
 
 
 class EpochPlan:
@@ -432,21 +426,14 @@ class EpochPlan:
         self._pad_to = pad_to
         self._lengths = dict(lengths)
         self._source = source
-        longest = functools.reduce(np.maximum, self._lengths.values())  # [N]
-        too_long = longest > scheme.max_length
-        too_short = longest < scheme.min_length
-        self._dropped = int(too_long.sum()), int(too_short.sum())
-        self._rows: _Numbers | None = None  # all of them
+        rows, too_long, too_short = rows_within(self._lengths, scheme, counts)
+        self._dropped = too_long, too_short
+        self._rows = rows if any(self._dropped) or counts is not None else None  # None: all of them
         self._counts = counts
+        self._size = len(rows)
         kept_lengths = self._lengths
-        if any(self._dropped) or counts is not None:
-            self._rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
-            if counts is not None:
-                self._rows = np.repeat(self._rows, counts[self._rows])
-            kept_lengths = {name: length[self._rows] for name, length in self._lengths.items()}
-        self._size = len(longest) if self._rows is None else len(self._rows)
-        if not self._size:
-            raise DataError(nothing_left(scheme, len(longest), *self._dropped))
+        if self._rows is not None:
+            kept_lengths = {name: length[rows] for name, length in self._lengths.items()}
         self._groups = Groups.of(kept_lengths)
         self._cuts, self._bucket = self._cut(carry=carry)
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
@@ -539,22 +526,25 @@ class EpochPlan:
         return max(1, int(self._costs[1].sum()))
 
     @property
-    def buckets(self) -> list[BucketReport]:
+    def buckets(self) -> list[Bucket]:
         """Returns the statistics of each bucket with batches."""
-        limit = int(self._groups.longest.max()) + 1
+        boundaries = self.scheme.boundaries
+        limits = [0, *boundaries, int(self._groups.longest.max()) + 1]
         result = []
         for bucket, size in enumerate(self.scheme.batch_sizes):
             in_bucket = self._bucket == bucket
             if in_bucket.any():
                 tokens, positions = (int(cost[in_bucket].sum()) for cost in self._costs)
                 result.append(
-                    BucketReport(
-                        boundary=[*self.scheme.boundaries, limit][bucket],
+                    Bucket(
+                        low=limits[bucket],
+                        high=limits[bucket + 1] - 1 if bucket < len(boundaries) else None,
                         batch_size=size,
                         rows=int(self._sizes[in_bucket].sum()),
                         batches=int(in_bucket.sum()),
                         tokens=tokens,
                         positions=positions,
+                        boundary=limits[bucket + 1],
                     )
                 )
         return result

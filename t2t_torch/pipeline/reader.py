@@ -419,12 +419,11 @@ file_decoder.register(Image, lambda feature: feature if feature.is_file else Non
 
 def _decoded(decoder: FileDecoder, files: Ragged) -> Ragged:
     """Returns the values of stored files."""
-    values = [
+    values: list[Any] = [
         decoder.fitted(decoder.opened(files.values[start:end])).reshape(-1)
         for start, end in itertools.pairwise(files.offsets.tolist())
     ]
-    ends = np.cumsum([0, *map(len, values)])
-    return Ragged(np.concatenate(values) if values else files.values[:0], ends)
+    return Ragged.from_lists(values, values[0].dtype if values else files.values.dtype)
 
 
 @functools.singledispatch

@@ -26,7 +26,8 @@ import torch
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features.feature import select_generated
 from t2t_torch.pipeline.collate import Batch
-from t2t_torch.pipeline.plan import ORDER_VERSION, BucketReport, PlanReport, noise
+from t2t_torch.pipeline.plan import ORDER_VERSION, PlanReport, noise
+from t2t_torch.reports.column_statistics import Bucket
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -150,11 +151,12 @@ class StreamPlan:
         )
 
     @property
-    def buckets(self) -> list[BucketReport]:
+    def buckets(self) -> list[Bucket]:
         """The only bucket: all batches have the same shape."""
         size, count = self._streams // self._groups, self.batches_per_epoch
         tokens = size * count * self._length
-        return [BucketReport(self._length + 1, size, size * count, count, tokens, tokens)]
+        length, rows = self._length, size * count
+        return [Bucket(0, length, size, rows, count, tokens, tokens, length + 1)]
 
     @property
     def largest_batch(self) -> _Numbers:

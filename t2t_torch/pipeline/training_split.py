@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.errors import HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
     NO_LIMIT,
-    BatchingScheme,
     EpochPlan,
     FixedShapes,
     PlanReport,
     noise,
-    nothing_left,
+    rows_within,
     uniform,
 )
 from t2t_torch.pipeline.reader import Examples
@@ -133,7 +132,15 @@ class TrainingSplit:
         counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
         pad_to = None
         if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
-            pad_to = _fixed_shapes(batching.training, features)
+            if batching.training.max_length >= NO_LIMIT:
+                raise HParamsError(
+                    "pad_batch pads to the boundary of a bucket, and where batch_size counts "
+                    "examples there is none without max_length. Give it: "
+                    "--hparams=max_length=256."
+                )
+            targets = features.targets
+            fills_rows = len(select_sequences(targets)) == len(targets)
+            pad_to = FixedShapes(batching.training, fills_rows=fills_rows)
         if not batching.hparams.pack_dataset:
             plan = EpochPlan(
                 examples.lengths,
@@ -146,28 +153,34 @@ class TrainingSplit:
             )
             return cls(plan, Collator(examples.reader, pad_to), plan.report)
         check_packable(features)
-        packed = _pack(examples, batching, spacing_of(features), counts)
-        return cls._of_bins(examples, batching, *packed, seed=seed, pad_to=pad_to)
+        return cls._packed(
+            examples, batching, counts, spacing=spacing_of(features), seed=seed, pad_to=pad_to
+        )
 
     @classmethod
-    def _of_bins(
+    def _packed(
         cls,
         examples: Examples,
         batching: Batching,
-        bins: Bins,
-        too_long: int,
-        too_short: int,
+        counts: npt.NDArray[Any] | None,
         *,
+        spacing: int,
         seed: int,
         pad_to: FixedShapes | None,
     ) -> TrainingSplit:
-        """Plans packed rows, without `too_long` and `too_short` examples."""
-        window = batching.hparams.batch_shuffle_size
+        """Makes the split of packed rows; its bins are the same in every epoch, not their order."""
+        scheme = dataclasses.replace(batching.training, max_length=batching.packed_length)
+        rows, too_long, too_short = rows_within(examples.lengths, scheme, counts)
+        alone = None if examples.alone is None else examples.alone[rows]
+        kept = {name: length[rows] for name, length in examples.lengths.items()}
+        packed = pack(kept, scheme.max_length, spacing=spacing, alone=alone)
+        bins = Bins(rows[packed.members], packed.offsets, spacing)
         lengths = {name: bins.lengths(length) for name, length in examples.lengths.items()}
         source = (
             f"{examples.source} packed {hashlib.sha256(bins.members.tobytes()).hexdigest()[:16]}"
         )
         scheme = dataclasses.replace(batching.training, min_length=0)
+        window = batching.hparams.batch_shuffle_size
         plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window, pad_to=pad_to)
         tokens = sum(int(length[bins.members].sum()) for length in examples.lengths.values())
         report = dataclasses.replace(
@@ -216,46 +229,6 @@ def _counts(
         raise HParamsError("fold is of rows, and split_to_length makes several examples of one.")
     kept = (~fold).astype(np.int64)
     return kept if counts is None else counts * kept
-
-
-def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:
-    """Returns the shapes of `pad_batch`.
-
-    Raises:
-      HParamsError: there is no boundary to pad rows to.
-    """
-    if scheme.max_length >= NO_LIMIT:
-        raise HParamsError(
-            "pad_batch pads to the boundary of a bucket, and where batch_size counts examples "
-            "there is none without max_length. Give it: --hparams=max_length=256."
-        )
-    sequences = select_sequences(features.targets)
-    return FixedShapes(scheme, fills_rows=len(sequences) == len(features.targets))
-
-
-def _pack(
-    examples: Examples, batching: Batching, spacing: int, counts: npt.NDArray[Any] | None
-) -> tuple[Bins, int, int]:
-    """Returns the bins of kept training examples, and the numbers of too long and short ones.
-
-    The bins are the same in every epoch; their order is not.
-    """
-    scheme, capacity = batching.training, batching.packed_length
-    longest = functools.reduce(np.maximum, examples.lengths.values())
-    too_long = longest > capacity
-    too_short = longest < scheme.min_length
-    rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
-    if counts is not None:
-        rows = np.repeat(rows, counts[rows])
-    if not len(rows):
-        bounds = dataclasses.replace(scheme, max_length=capacity)
-        dropped = int(too_long.sum()), int(too_short.sum())
-        raise DataError(f"nothing to pack: {nothing_left(bounds, len(longest), *dropped)}")
-    alone = None if examples.alone is None else examples.alone[rows]
-    lengths = {name: length[rows] for name, length in examples.lengths.items()}
-    bins = pack(lengths, capacity, spacing=spacing, alone=alone)
-    members = rows[bins.members]
-    return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
 
 
 MIXTURE_VERSION = 2

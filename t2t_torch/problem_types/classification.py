@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from t2t_torch import features
 from t2t_torch.data.vocabulary_builder import MomentsBuilder, VocabularyBuilder, load_moments
 from t2t_torch.features import Feature, Features, Text
+from t2t_torch.problem_types.labelled import LabelTargets
 from t2t_torch.text_problem import TextProblem
 
 _OF_TEXTS = (
@@ -38,22 +39,7 @@ class SingleTargetProblem(TextProblem):
         return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
 
 
-class LabelTargets(SingleTargetProblem):
-    """Base class of problems whose "targets" is one of several classes."""
-
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
-
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders of the vocabulary and the labels."""
-        return [*super().learners(), *self.label_learner("targets")]
-
-    def target(self, directory: Path) -> Feature:
-        """Returns the feature of the label."""
-        labels = self.label_encoder(directory, "targets")
-        return features.ClassLabel(labels, allow_unknown=not self.class_labels)
-
-
-class Text2ClassProblem(LabelTargets):
+class Text2ClassProblem(LabelTargets, SingleTargetProblem):
     """Text classification into one of several classes.
 
     `generate_samples` yields {"inputs": str, "targets": str}, the label by name.  A label that
@@ -80,7 +66,7 @@ class Text2ClassProblem(LabelTargets):
         return super().target(directory)
 
 
-class Text2MultiLabelProblem(LabelTargets):
+class Text2MultiLabelProblem(LabelTargets, SingleTargetProblem):
     """Text classification into any number of classes, including none.
 
     `generate_samples` yields {"inputs": str, "targets": list of labels}.  A label that occurs only
@@ -119,21 +105,14 @@ class RealTargets(SingleTargetProblem):
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the inputs, and of the moments of the targets."""
-        own = [] if self.raw_targets else [MomentsBuilder(self.moments_file, "targets")]
+        own = [] if self.raw_targets else [MomentsBuilder(self.moments_file("targets"), "targets")]
         return [*super().learners(), *own]
-
-    @property
-    def moments_file(self) -> str:
-        """The file of the targets' moments."""
-        return f"moments.{self.dataset_name}.targets.json"
 
     def target(self, directory: Path) -> features.Real:
         """Returns the feature of the values, standardized if the folder has their moments."""
-        file = directory / self.moments_file
-        if not self.raw_targets and file.exists():
-            mean, std = load_moments(file)
-            return features.Real(self.target_size, tuple(mean), tuple(std))
-        return features.Real(self.target_size)
+        file = directory / self.moments_file("targets")
+        moments = load_moments(file) if not self.raw_targets and file.exists() else ()
+        return features.Real(self.target_size, *moments)
 
 
 class Text2RealProblem(RealTargets):
@@ -159,7 +138,7 @@ class TextPairProblem(SingleTargetProblem):
         return {"first": Text(encoder), "second": Text(encoder.following())}
 
 
-class TextPair2ClassProblem(TextPairProblem, LabelTargets):
+class TextPair2ClassProblem(LabelTargets, TextPairProblem):
     """Classification of text pairs, such as entailment or paraphrase.
 
     `generate_samples` yields {"first": str, "second": str, "targets": str}.
@@ -173,7 +152,7 @@ class TextPair2RealProblem(RealTargets, TextPairProblem):
     """
 
 
-class MultiTurn2ClassProblem(LabelTargets):
+class MultiTurn2ClassProblem(LabelTargets, SingleTargetProblem):
     """Classification of a list of utterances.
 
     `generate_samples` yields {"inputs": list of str, "targets": str}.
@@ -218,7 +197,7 @@ class PairRankingProblem(SingleTargetProblem):
         return features.Choice(self.candidates)
 
 
-class QueryRelevanceProblem(LabelTargets):
+class QueryRelevanceProblem(LabelTargets, SingleTargetProblem):
     """Relevance of one document to a query.
 
     `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a

@@ -13,7 +13,7 @@ from t2t_torch.features.image_augmentation import Change, fits_first, parse
 from t2t_torch.features.picture import center_fit
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.labelled import LabelledProblem
+from t2t_torch.problem_types.labelled import LabelTargets
 from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
 
 
-class Image2ClassProblem(LabelledProblem):
+class Image2ClassProblem(LabelTargets):
     """Classification of images of a fixed size.
 
     `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.  If

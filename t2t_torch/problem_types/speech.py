@@ -14,7 +14,7 @@ from t2t_torch.features import Audio, AugmentationSeed, Feature, Features, Trans
 from t2t_torch.features.audio import NO_SAMPLE, resample
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.labelled import LabelledProblem
+from t2t_torch.problem_types.labelled import LabelTargets
 from t2t_torch.text_problem import TextProblem, VocabType
 
 _SEED = "inputs_seed"
@@ -91,7 +91,7 @@ class Speech2TextProblem(SoundProblem, TextProblem):
         return self.sound_features(Transcript(encoder, add_eos=encoder.add_eos), self.weights())
 
 
-class Audio2ClassProblem(SoundProblem, LabelledProblem):
+class Audio2ClassProblem(SoundProblem, LabelTargets):
     """Classification of sounds, such as spoken commands.
 
     `generate_samples` yields {"inputs": `pathlib.Path` or bytes of a sound file, or samples,

@@ -130,7 +130,6 @@ class TaskMixtureProblem(MixtureProblem):
 
     mixing_schedule: ClassVar[str] = "constant"
     max_input_length: ClassVar[int] = 0
-    suggested_flags = "--model=transformer --hparams_set=transformer_small"
 
     def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
         super().__init__(reverse=reverse, copy=copy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Feature, Features, Words
 from t2t_torch.features.text import TreeFeature
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder
 from t2t_torch.text.tokenizer import IDEOGRAPHS, Token, marks, word_expression
 from t2t_torch.text.tree import UNKNOWN_LABEL, TransitionEncoder, Tree, are_of_requests, parse_tree
 from t2t_torch.text_problem import TextProblem, VocabType
@@ -94,7 +95,8 @@ class WordProblem(TextProblem):
         if self.word_characters:
             learners.append(CharacterVocabularyBuilder(self._alphabet_file, self.texts))
         if self.gazetteer:
-            learners.append(LabelVocabularyBuilder(self.labels_file("gazetteer"), _labels_of_words))
+            file = self.labels_file("gazetteer")
+            learners.append(LabelVocabularyBuilder(file, lambda one: chain(*one["gazetteer"])))
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:
@@ -113,7 +115,7 @@ class WordProblem(TextProblem):
         if self.word_shape:
             inputs[f"{field}_shape"] = features.WordShape(field)
         if self.gazetteer:
-            entries = self._gazetteer_labels(directory)
+            entries = self.learnt_labels(directory, "gazetteer")
             inputs["gazetteer"] = features.Gazetteer(field, entries, width=self.gazetteer_width)
         if self.word_dense_size:
             inputs["word_dense"] = features.WordReal(field, self.word_dense_size)
@@ -123,7 +125,7 @@ class WordProblem(TextProblem):
         """Returns the word starts, unless each word has one id, and the weights if present."""
         notes = self.weights()
         if self.gazetteer:
-            entries = self._gazetteer_labels(directory)
+            entries = self.learnt_labels(directory, "gazetteer")
             weights = features.GazetteerWeights(
                 self.words_field, entries, width=self.gazetteer_width
             )
@@ -149,17 +151,9 @@ class WordProblem(TextProblem):
                     f"expected: {list(words)!r}, {list(entries)!r}."
                 )
 
-    def _gazetteer_labels(self, directory: Path) -> ClassLabelEncoder:
-        return ClassLabelEncoder.load(self._there(directory, self.labels_file("gazetteer")))
-
     @property
     def _alphabet_file(self) -> str:
         return f"vocab.{self.dataset_name}.{self.words_field}.symbols"
-
-
-def _labels_of_words(sample: Mapping[str, Any]) -> Iterator[str]:
-    for word in sample["gazetteer"]:
-        yield from word
 
 
 class Text2TagsProblem(WordProblem):
@@ -267,12 +261,9 @@ class Text2TreeProblem(WordProblem):
         """Returns the features of the words and all their word features."""
         inputs = super().words(directory)
         if self.given_tags:
-            tags = features.WordLabel(self.words_field, self._tag_encoder(directory))
+            tags = features.WordLabel(self.words_field, self.learnt_labels(directory, "tags"))
             inputs[f"{self.words_field}_tags"] = tags
         return inputs
-
-    def _tag_encoder(self, directory: Path) -> ClassLabelEncoder:
-        return ClassLabelEncoder.load(self._there(directory, self.labels_file("tags")))
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample with its tree parsed; DataError for an invalid tree or other words."""
@@ -350,7 +341,6 @@ class SpanQAProblem(WordProblem):
     metrics = ("answer_exact_match", "answer_f1")
     suggested_flags = "--model=span_qa --hparams_set=span_qa_base"
     portfolio = ("again",)
-    approx_vocab_size = 2**15
     max_context: ClassVar[int] = 384
     context_stride: ClassVar[int] = 256
     setting_names = (*WordProblem.setting_names, "max_context", "context_stride")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import mirrored, on_github
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.problem import RequestInput
@@ -24,17 +24,14 @@ from t2t_torch.registry import register_problem
 from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import VocabType
 
-_MIRRORS = (
-    "https://raw.githubusercontent.com/Lapis-Hong/ABCNN/master/data/WikiQA/",
-    "https://github.com/Lapis-Hong/ABCNN/raw/master/data/WikiQA/",
-)
-_SHA256 = {
-    "train.txt": "b2fff63b184902b9d00697e45b2cf4704f0646aa49a17ded4a2fb7a2ede99891",
-    "test.txt": "ca5446c523a972d13ff21f4c4968bd5d0af901a7fa06088d6ac4fbccafef135c",
-}
-_TRAIN, _TEST = (
-    RawFile(name, ("wikiqa", ""), [f"{mirror}{name}" for mirror in _MIRRORS], sha256)
-    for name, sha256 in _SHA256.items()
+_TRAIN, _TEST = mirrored(
+    on_github("Lapis-Hong/ABCNN/master/data/WikiQA/"),
+    {
+        "train.txt": "b2fff63b184902b9d00697e45b2cf4704f0646aa49a17ded4a2fb7a2ede99891",
+        "test.txt": "ca5446c523a972d13ff21f4c4968bd5d0af901a7fa06088d6ac4fbccafef135c",
+    },
+    "wikiqa",
+    "",
 )
 _COLUMNS = ("label", "question", "sentence")
 _LABELS = ("0", "1")

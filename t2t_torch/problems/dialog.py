@@ -104,7 +104,6 @@ class DialogCornell32k(DialogProblem):
     """
 
     sources = (_MOVIE_LINES, _CONVERSATIONS)
-    approx_vocab_size = 2**15
 
     def dialogues(self, tmp_dir: Path) -> Iterator[Sequence[str]]:
         """Yields the conversations; the files are Latin-1."""

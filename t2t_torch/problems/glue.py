@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, mirrored, published
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
 from t2t_torch.problem import records_of
@@ -45,24 +45,25 @@ def _splits(
     return {split: member(archive, f"{name}/{part}.tsv") for split, part in parts.items()}
 
 
-def _paraphrases(part: str, sha256: str) -> RawFile:
-    name = f"msr_paraphrase_{part}.txt"
-    urls = (
-        f"https://dl.fbaipublicfiles.com/senteval/senteval_data/{name}",
-        f"https://s3.amazonaws.com/senteval/senteval_data/{name}",
-    )
-    return RawFile(name, ("glue/MRPC", "MRPC", ""), urls, sha256)
-
-
-_MRPC_TRAIN = _paraphrases(
-    "train", "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89"
-)
-_MRPC_TEST = _paraphrases(
-    "test", "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784"
+_MRPC_FOLDERS = ("glue/MRPC", "MRPC", "")
+_MRPC_TRAIN, _MRPC_TEST = mirrored(
+    (
+        "https://dl.fbaipublicfiles.com/senteval/senteval_data/",
+        "https://s3.amazonaws.com/senteval/senteval_data/",
+    ),
+    {
+        "msr_paraphrase_train.txt": (
+            "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89"
+        ),
+        "msr_paraphrase_test.txt": (
+            "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784"
+        ),
+    },
+    *_MRPC_FOLDERS,
 )
 _MRPC_DEV_IDS = RawFile(
     "dev_ids.tsv",
-    ("glue/MRPC", "MRPC", ""),
+    _MRPC_FOLDERS,
     (
         f"{_MIRROR}mrpc_dev_ids.tsv",
         f"{_BUCKET}mrpc_dev_ids.tsv?alt=media&token=ec5c0836-31d5-48f4-b431-7480817f1adc",
@@ -76,7 +77,6 @@ _SNLI = published(
     sha256="afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
 )
 
-_SPLITS_10: Mapping[Split, int] = {Split.TRAIN: 10, Split.EVAL: 1}
 _SPLITS_100: Mapping[Split, int] = {Split.TRAIN: 100, Split.EVAL: 1}
 _EN_TOK = 3  # tensor2tensor's SpaceID
 _EN_CHR = 2
@@ -97,7 +97,6 @@ class _GlueSentenceProblem(Text2ClassProblem):
     """
 
     options: ClassVar[Mapping[str, Any]] = {}
-    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
     input_space_id = _EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
@@ -148,7 +147,6 @@ class _GluePairProblem(TextPair2ClassProblem):
     columns: ClassVar[tuple[str, str, str]] = ("sentence1", "sentence2", "label")
     is_numbered: ClassVar[bool] = False
     both_orders: ClassVar[bool] = False
-    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
     input_space_id = _EN_TOK
 
     @property
@@ -230,7 +228,6 @@ class QuestionNli(_GluePairProblem):
         published_as="QNLIv2",
     )
     columns = ("question", "sentence", "label")
-    approx_vocab_size = 2**15
     class_labels = ("not_entailment", "entailment")
 
 
@@ -254,10 +251,8 @@ class QuoraQuestionPairs(_GluePairProblem):
         "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
     )
     columns = ("question1", "question2", "is_duplicate")
-    approx_vocab_size = 2**15
     class_labels = ("not_duplicate", "duplicate")
     is_numbered = True
-    metrics = ("accuracy", "neg_log_perplexity")
     both_orders = True
 
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
@@ -340,7 +335,6 @@ class StanfordNli(_GluePairProblem):
         for split, part in ((Split.TRAIN, "train"), (Split.EVAL, "dev"), (Split.TEST, "test"))
     }
     columns = ("sentence1", "sentence2", "gold_label")
-    approx_vocab_size = 2**15
     class_labels = ("contradiction", "entailment", "neutral")
 
     def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
@@ -369,7 +363,6 @@ class Stsb(TextPair2RealProblem):
     Source: Cer et al. 2017, "SemEval-2017 Task 1: Semantic Textual Similarity", SemEval.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
     sources = _splits(
         "STS-B",
         "bddb94a7-8706-4e0d-a694-1109e12273b5",
@@ -414,7 +407,6 @@ class MultiNli(_GluePairProblem):
         parts={Split.TRAIN: "train", Split.EVAL: "dev_matched", Split.TEST: "dev_mismatched"},
     )
     columns = ("sentence1", "sentence2", "gold_label")
-    approx_vocab_size = 2**15
     class_labels = ("contradiction", "entailment", "neutral")  # in tensor2tensor's order
 
 

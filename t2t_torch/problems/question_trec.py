@@ -9,30 +9,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import RawFile, mirrored
 from t2t_torch.files import read_raw_lines
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
-_MIRRORS = ("https://cogcomp.seas.upenn.edu/Data/QA/QC/", "http://cogcomp.org/Data/QA/QC/")
 # From TensorFlow Datasets, text/trec/checksums.tsv.
-_FILES = {
-    split: RawFile(name, ("trec", ""), [mirror + name for mirror in _MIRRORS], sha256)
-    for split, name, sha256 in (
-        (
-            Split.TRAIN,
-            "train_5500.label",
-            "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
-        ),
-        (
-            Split.EVAL,
-            "TREC_10.label",
-            "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
-        ),
-    )
-}
+_TRAIN, _EVAL = mirrored(
+    ("https://cogcomp.seas.upenn.edu/Data/QA/QC/", "http://cogcomp.org/Data/QA/QC/"),
+    {
+        "train_5500.label": "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
+        "TREC_10.label": "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
+    },
+    "trec",
+    "",
+)
 
 
 @register_problem("question_trec_fine")
@@ -44,13 +37,13 @@ class QuestionTrecFine(Text2ClassProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
-    sources = _FILES
+    sources: ClassVar[Mapping[Split, RawFile]] = {Split.TRAIN: _TRAIN, Split.EVAL: _EVAL}
     approx_vocab_size = 2**13
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the questions of a split."""
-        path = _FILES[split].get(tmp_dir)
+        path = self.sources[split].get(tmp_dir)
         for number, line in enumerate(read_raw_lines(path), 1):
             text = line.decode("latin-1").strip()
             label, _, question = text.partition(" ")

@@ -48,7 +48,6 @@ class SentimentImdb(Text2ClassProblem):
     As in tensor2tensor EVAL is the 25,000 reviews of `test`, and `<br />` is part of the text.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = (_ARCHIVE,)
     approx_vocab_size = 2**13  # tensor2tensor's
     max_samples_for_vocab = 10_000
@@ -74,13 +73,10 @@ class SentimentImdb(Text2ClassProblem):
                 place = Place(path, number, unit="file")
                 self.bad_records.report(place, f"{name} is not UTF-8: {error}")
             while all(waiting.values()):
-                yield from self._pair(waiting)
+                for label, texts in waiting.items():
+                    yield {"inputs": texts.popleft(), "targets": label}
         for label, texts in waiting.items():
             yield from ({"inputs": text, "targets": label} for text in texts)
-
-    def _pair(self, waiting: dict[str, deque[str]]) -> Iterator[dict[str, str]]:
-        for label, texts in waiting.items():
-            yield {"inputs": texts.popleft(), "targets": label}
 
 
 @register_problem("sentiment_imdb_characters")
@@ -145,7 +141,6 @@ class SentimentYelpFull(Text2ClassProblem):
     As in tensor2tensor EVAL is the test set, and `\n` is part of the text.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = _files("yelp_review_full_csv", None)
     approx_vocab_size = 2**13
     class_labels: ClassVar[tuple[str, ...]] = ("1", "2", "3", "4", "5")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import mirrored, on_github
 from t2t_torch.features import ClassLabel, Features, Real
 from t2t_torch.mode import Split
 from t2t_torch.problem import records_of
@@ -24,25 +24,18 @@ from t2t_torch.registry import register_problem
 from t2t_torch.text.encoder import ClassLabelEncoder, WordCutter
 from t2t_torch.text_problem import VocabType
 
-_MIRRORS = (
-    "https://raw.githubusercontent.com/brmson/dataset-sts/master/data/sts/sick2014/",
-    "https://github.com/brmson/dataset-sts/raw/master/data/sts/sick2014/",
+_FILES = mirrored(
+    on_github("brmson/dataset-sts/master/data/sts/sick2014/"),
+    {
+        "SICK_train.txt": "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
+        "SICK_trial.txt": "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
+        "SICK_test_annotated.txt": (
+            "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"
+        ),
+    },
+    "sick",
+    "",
 )
-_PARTS = {Split.TRAIN: "train", Split.EVAL: "trial", Split.TEST: "test_annotated"}
-_SHA256 = {
-    Split.TRAIN: "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
-    Split.EVAL: "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
-    Split.TEST: "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0",
-}
-_FILES = {
-    split: RawFile(
-        f"SICK_{part}.txt",
-        ("sick", ""),
-        [f"{mirror}SICK_{part}.txt" for mirror in _MIRRORS],
-        _SHA256[split],
-    )
-    for split, part in _PARTS.items()
-}
 
 _MEAN = 3.5  # mean of the training scores
 _JUDGMENTS = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
@@ -64,7 +57,7 @@ class _SickProblem(TextPairProblem):
     """Base class: the pairs, and the fields of their targets."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
-    sources = _FILES
+    sources: ClassVar = dict(zip(Split, _FILES, strict=True))
     fields: ClassVar[Mapping[str, Callable[[Record], str | float]]]
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:

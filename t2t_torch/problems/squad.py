@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, published
+from t2t_torch.data.raw_file import RawFile, mirrored, on_github, published
 from t2t_torch.mode import Split
 from t2t_torch.problem import records_of
 from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
@@ -26,23 +26,17 @@ _MIRRORS = (
 )
 # Checksums: 1.1 from TensorFlow Datasets, url_checksums/squad.txt; 2.0 from Hugging Face datasets,
 # datasets/squad_v2/dataset_infos.json.
-_SHA256 = {
-    "train-v1.1.json": "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
-    "dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
-    "train-v2.0.json": "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
-    "dev-v2.0.json": "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
-}
-
-
-def _files(version: str) -> dict[Split, RawFile]:
-    """Returns the files of a version."""
-    names = {Split.TRAIN: f"train-{version}.json", Split.EVAL: f"dev-{version}.json"}
-    return {
-        split: RawFile(name, ("squad", ""), [mirror + name for mirror in _MIRRORS], _SHA256[name])
-        for split, name in names.items()
-    }
-
-
+_TRAIN, _EVAL, _TRAIN_2, _EVAL_2 = mirrored(
+    _MIRRORS,
+    {
+        "train-v1.1.json": "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+        "dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+        "train-v2.0.json": "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
+        "dev-v2.0.json": "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
+    },
+    "squad",
+    "",
+)
 _QUESTION = ("question", "context", "answers")
 
 
@@ -53,8 +47,7 @@ class Squad(SpanQAProblem):
     tensor2tensor's `squad` generates the answer text, as `squad_context2text` does.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
-    sources = _files("v1.1")
+    sources: ClassVar[Mapping[Split, RawFile]] = {Split.TRAIN: _TRAIN, Split.EVAL: _EVAL}
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the questions of a split."""
@@ -66,14 +59,13 @@ class Squad(SpanQAProblem):
 class SquadV2(Squad):
     """Questions of version 2.0, a third without answers; EVAL is its development set."""
 
-    sources = _files("v2.0")
+    sources: ClassVar[Mapping[Split, RawFile]] = {Split.TRAIN: _TRAIN_2, Split.EVAL: _EVAL_2}
 
 
 @register_problem("squad_context2text")
 class SquadContext2Text(QuestionContext2TextProblem):
     """Questions of version 1.1 with the first answer as generated text."""
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = Squad.sources
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 3
@@ -87,8 +79,7 @@ class SquadContext2Text(QuestionContext2TextProblem):
 
 _XQUAD = published(
     "xquad",
-    "https://raw.githubusercontent.com/google-deepmind/xquad/master/xquad.en.json",
-    "https://github.com/google-deepmind/xquad/raw/master/xquad.en.json",
+    *on_github("google-deepmind/xquad/master/xquad.en.json"),
     sha256="e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
 )
 _EVERY = 8  # one in this many of the 48 articles is EVAL

@@ -63,7 +63,6 @@ class SummarizeCnnDailymail32k(Text2TextProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1, Split.TEST: 1}
-    approx_vocab_size = 2**15
     max_samples_for_vocab = 100_000  # articles are long
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 3

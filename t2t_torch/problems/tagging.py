@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member, published
+from t2t_torch.data.raw_file import RawFile, member, mirrored, on_github, published
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder
 from t2t_torch.features import Feature, WordLabel
 from t2t_torch.mode import Split
@@ -30,9 +30,7 @@ from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
 _ARCHIVE = published(
-    "conll2002",
-    "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/conll2002.zip",
-    "https://github.com/nltk/nltk_data/raw/gh-pages/packages/corpora/conll2002.zip",
+    "conll2002", *on_github("nltk/nltk_data/gh-pages/packages/corpora/conll2002.zip")
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "testa", Split.TEST: "testb"}
 
@@ -48,7 +46,6 @@ class _ConllProblem(Text2TagsProblem):
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     columns: ClassVar[tuple[str, ...]] = ("word", "pos", "name")
-    approx_vocab_size = 2**15
     word_shape = True  # capitals indicate names
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
@@ -93,10 +90,11 @@ class NerConll2003(_ConllProblem):
 
 
 # Compressed by the shared task's site.  Only checksums of the unpacked files are known.
-_CHUNKS_URL = "https://www.clips.uantwerpen.be/conll2000/chunking/"
-_CHUNKS_TRAIN, _CHUNKS_TEST = (
-    RawFile(f"{part}.txt", ("conll2000", ""), [f"{_CHUNKS_URL}{part}.txt.gz"])
-    for part in ("train", "test")
+_CHUNKS_TRAIN, _CHUNKS_TEST = mirrored(
+    ["https://www.clips.uantwerpen.be/conll2000/chunking/"],
+    dict.fromkeys(("train.txt.gz", "test.txt.gz")),
+    "conll2000",
+    "",
 )
 _CHUNKS_COLUMNS = ("word", "pos", "chunk")
 
@@ -161,16 +159,19 @@ class ChunkingConll2000Pos(ChunkingConll2000):
 
 
 # Pinned to one commit, as the treebank is updated continuously.
-_UD_MIRRORS = (
-    "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/15d613d/",
-    "https://github.com/UniversalDependencies/UD_English-EWT/raw/15d613d/",
+_UD_FILES = mirrored(
+    on_github("UniversalDependencies/UD_English-EWT/15d613d/"),
+    {
+        "en_ewt-ud-train.conllu": (
+            "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"
+        ),
+        "en_ewt-ud-dev.conllu": "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6",
+        "en_ewt-ud-test.conllu": "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd",
+    },
+    "ud_english_ewt",
+    "",
+    "UD_English-EWT",
 )
-
-
-def _ud_file(part: str, sha256: str) -> RawFile:
-    name = f"en_ewt-ud-{part}.conllu"
-    folders = ("ud_english_ewt", "", "UD_English-EWT")
-    return RawFile(name, folders, [mirror + name for mirror in _UD_MIRRORS], sha256)
 
 
 @register_problem("pos_ud_english_ewt")
@@ -181,17 +182,7 @@ class PosUdEnglishEwt(Text2TagsProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
-    sources: ClassVar[Mapping[Split, RawFile]] = {
-        Split.TRAIN: _ud_file(
-            "train", "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"
-        ),
-        Split.EVAL: _ud_file(
-            "dev", "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"
-        ),
-        Split.TEST: _ud_file(
-            "test", "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd"
-        ),
-    }
+    sources: ClassVar = dict(zip(Split, _UD_FILES, strict=True))
     metrics = ("accuracy", "accuracy_per_sequence")  # one tag per word, no spans
     approx_vocab_size = 2**14
     min_word_count = 2

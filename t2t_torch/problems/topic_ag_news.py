@@ -11,30 +11,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import RawFile, on_github
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.formats import open_records
-from t2t_torch.readers.text_file import Record
 from t2t_torch.registry import register_problem
 from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _FOLDERS = ("ag_news", "", "ag_news_csv")
-_MIRRORS = (
-    "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
-    "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv/",
-)
 _TRAIN = RawFile(
     "train.csv",  # checksum unknown
     _FOLDERS,
-    [f"{mirror}train.csv" for mirror in _MIRRORS],
+    on_github("mhjabreel/CharCnn_Keras/master/data/ag_news_csv/train.csv"),
     other_names=("ag_news_train.txt",),
 )
 _TEST = RawFile(
     "test.csv",
     _FOLDERS,
-    [f"{mirror}test.csv" for mirror in _MIRRORS],
+    on_github("mhjabreel/CharCnn_Keras/master/data/ag_news_csv/test.csv"),
     "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
     other_names=("ag_news_test.txt",),
 )
@@ -69,15 +64,14 @@ class TopicAgNews(Text2ClassProblem):
         records = open_records(path, format="csv", bad=self.bad_records, options=options)
         for number, record in enumerate(records):
             held_out = number % _EVERY == _EVERY - 1
-            if split is Split.TEST or held_out is (split is Split.EVAL):
-                yield from self._sample(record)
-
-    def _sample(self, record: Record) -> Iterator[dict[str, str]]:
-        number, *texts = record.values.values()
-        if number in ("1", "2", "3", "4"):
-            yield {"inputs": " ".join(texts), "targets": _LABELS[int(number) - 1]}
-        else:
-            self.bad_records.report(record.place, f"the class {number!r}, where 1 to 4 is expected")
+            if split is not Split.TEST and held_out is not (split is Split.EVAL):
+                continue
+            name, *texts = record.values.values()
+            if name in ("1", "2", "3", "4"):
+                yield {"inputs": " ".join(texts), "targets": _LABELS[int(name) - 1]}
+            else:
+                why = f"the class {name!r}, where 1 to 4 is expected"
+                self.bad_records.report(record.place, why)
 
 
 @register_problem("topic_ag_news_words")

@@ -6,18 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import mirrored, on_github
 from t2t_torch.files import read_parallel
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2TextProblem
 
-# Mirrors of the same files: the second address is on another host.
-_MIRRORS = (
-    "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/",
-    "https://github.com/multi30k/dataset/raw/master/data/task1/raw/",
-)
-_PARTS = {Split.TRAIN: "train", Split.EVAL: "val", Split.TEST: "test_2016_flickr"}
 _SHA256 = {
     "train.en.gz": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "train.de.gz": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
@@ -26,20 +20,8 @@ _SHA256 = {
     "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
     "test_2016_flickr.de.gz": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
 }
-
-
-_FILES = {
-    split: tuple(
-        RawFile(
-            f"{part}.{side}",
-            ("", "raw"),
-            [f"{mirror}{part}.{side}.gz" for mirror in _MIRRORS],
-            _SHA256[f"{part}.{side}.gz"],
-        )
-        for side in ("en", "de")
-    )
-    for split, part in _PARTS.items()
-}
+_FILES = mirrored(on_github("multi30k/dataset/master/data/task1/raw/"), _SHA256, "", "raw")
+_PAIRS = dict(zip(Split, zip(_FILES[::2], _FILES[1::2], strict=True), strict=True))
 
 
 @register_problem("translate_multi30k_ende")
@@ -56,10 +38,10 @@ class TranslateMulti30kEnde(Text2TextProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
 
-    sources = tuple(file for files in _FILES.values() for file in files)
+    sources = _FILES
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the pairs of captions."""
-        english, german = (file.get(tmp_dir) for file in _FILES[split])
+        english, german = (file.get(tmp_dir) for file in _PAIRS[split])
         for inputs, targets in read_parallel(english, german):
             yield {"inputs": inputs, "targets": targets}

@@ -66,7 +66,6 @@ class TranslateEndeWmt32k(TranslateProblem):
             _corpus(EVALUATION_SETS, "dev/newstest2014-deen", "-src.en.sgm", "-ref.de.sgm"),
         ),
     }
-    approx_vocab_size = 2**15
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
 
@@ -129,7 +128,6 @@ class TranslateEnfrWmt32k(TranslateProblem):
             _corpus(EVALUATION_SETS, "dev/newstest2014-fren", "-src.en.sgm", "-ref.fr.sgm"),
         ),
     }
-    approx_vocab_size = 2**15
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 6  # SpaceID.FR_TOK
 
@@ -188,7 +186,6 @@ class TranslateEnviIwslt32k(TranslateProblem):
         Split.TRAIN: (_corpus(_envi("train-en-vi.tgz"), "train", ".en", ".vi"),),
         Split.EVAL: (_corpus(_envi("dev-2012-en-vi.tgz"), "tst2012", ".en", ".vi"),),
     }
-    approx_vocab_size = 2**15
 
 
 _UN = RawFile("UNv1.0.en-zh.tar.gz", ("wmt", ""))
@@ -217,7 +214,6 @@ class TranslateEnzhWmt8k(TranslateProblem):
     Source: Bojar et al. 2018, "Findings of the 2018 Conference on Machine Translation".
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     corpora: ClassVar = {
         Split.TRAIN: (_corpus(NEWS_COMMENTARY, f"{_V13}.zh-en", ".en", ".zh"),),
         Split.EVAL: (
@@ -288,7 +284,6 @@ class TranslateEncsWmt32k(TranslateProblem):
         ),
         Split.EVAL: (_corpus(EVALUATION_SETS, "dev/newstest2013", ".en", ".cs"),),
     }
-    approx_vocab_size = 2**15
 
 
 @register_problem("translate_encs_wmt_characters")
@@ -379,7 +374,6 @@ class TranslateEnetWmt32k(TranslateProblem):
         ),
         Split.EVAL: (_corpus(_DEV_ET, "newsdev2018-enet", "-src.en", "-ref.et"),),
     }
-    approx_vocab_size = 2**15
 
 
 @register_problem("translate_enet_wmt_characters")
@@ -408,7 +402,6 @@ class TranslateEnmkSetimes32k(TranslateProblem):
         Split.TRAIN: (_corpus(_SETIMES_MK, "setimes.en-mk", ".en.txt", ".mk.txt"),),
         Split.EVAL: (_corpus(_DEV_MK, "MTE1984-dev", ".en", ".mk"),),
     }
-    approx_vocab_size = 2**15
 
 
 @register_problem("translate_enmk_setimes_characters")
@@ -453,4 +446,3 @@ class TranslateEnidIwslt32k(TranslateProblem):
             ),
         ),
     }
-    approx_vocab_size = 2**15

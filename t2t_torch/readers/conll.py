@@ -1,4 +1,4 @@
-"""Readers of labelled words: CoNLL, CoNLL-U, and folders of seq.in, seq.out and label."""
+"""Readers of labelled words: CoNLL, CoNLL-U, folders of seq.in and seq.out, `The/DT dog/NN`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from t2t_torch.readers.text_file import (
     TextFile,
     aligned,
     blocks_of,
+    column_of_field,
     column_of_piece,
     split_at_blanks,
 )
@@ -47,8 +48,8 @@ def _match_conll(head: Head) -> Match | None:
     starts = any(line.startswith(DOCUMENT_START) for line in head.full_lines)
     if starts or sum(len(b) == 1 and b[0].split()[:1] == [_SEPARATOR] for b in blocks) > 1:
         options["skip_docstart"] = True  # of CoNLL-2003, of CoNLL-2002
-        marks = (DOCUMENT_START, f"{_SEPARATOR} ")
-        blocks = [[line for line in block if not line.startswith(marks)] for block in blocks]
+        numbered = itertools.chain.from_iterable(_between_marks(list(enumerate(b))) for b in blocks)
+        blocks = [[line for _, line in block] for block in numbered]
     doubts = []
     heading = [itertools.takewhile(_COMMENT.match, block) for block in blocks]
     comments = [line for lines in heading for line in lines]
@@ -127,7 +128,7 @@ def read_conll(
         raise UsageError(f"The columns {', '.join(columns)} need a name each, none of them twice.")
     sentences = blocks_of(TextFile(path, bad, encoding))
     if skip_docstart:
-        sentences = map(_without_marks, sentences)
+        sentences = itertools.chain.from_iterable(map(_between_marks, sentences))
     if comments:
         sentences = (
             list(itertools.dropwhile(lambda one: _COMMENT.match(one[1]), block))
@@ -136,11 +137,13 @@ def read_conll(
     return _sentences(path, filter(None, sentences), bad, tuple(columns), delimiter)
 
 
-def _without_marks(block: list[Line]) -> list[Line]:
-    """Returns the lines of a sentence without those that separate documents."""
-    kept = [one for one in block if not one[1].startswith(DOCUMENT_START)]
-    is_mark = len(kept) == 1 and split_at_blanks(kept[0][1])[0] == _SEPARATOR
-    return [] if is_mark else kept
+def _between_marks(block: list[Line]) -> Iterator[list[Line]]:
+    """Yields the lines of a sentence between those that separate documents."""
+    for starts, lines in itertools.groupby(block, lambda one: one[1].startswith(DOCUMENT_START)):
+        kept = list(lines)
+        is_mark = len(kept) == 1 and split_at_blanks(kept[0][1])[0] == _SEPARATOR
+        if not (starts or is_mark):
+            yield kept
 
 
 def _sentences(
@@ -161,8 +164,7 @@ def _sentences(
             continue
         number, fields = uneven
         why = f"{len(fields)} columns, where {width} were expected ({', '.join(names)})"
-        between = delimiter or " "
-        column = len(between.join(fields[:width])) + 1 + len(between) * (len(fields) > width)
+        column = column_of_field(fields, width, delimiter or " ")
         bad.report(Place(path, number, column), why)
 
 
@@ -222,26 +224,21 @@ def read_conllu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[
                 words[number] = fields
         else:
             if words:
-                yield _record(path, words)
-
-
-def _record(path: Path, words: Mapping[int, list[str]]) -> Record:
-    columns = map(list, zip(*words.values(), strict=True))
-    values = dict(zip(COLUMNS, columns, strict=True))
-    for name in ("form", "lemma"):
-        values[name] = [word.replace(" ", NO_BREAK_SPACE) for word in values[name]]
-    return Record(Place(path, min(words)), values)
+                columns = map(list, zip(*words.values(), strict=True))
+                values = dict(zip(COLUMNS, columns, strict=True))
+                for name in ("form", "lemma"):
+                    values[name] = [word.replace(" ", NO_BREAK_SPACE) for word in values[name]]
+                yield Record(Place(path, min(words)), values)
 
 
 def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:
     """Returns the column and the error of a word's line, if any."""
     if len(fields) != len(COLUMNS):
-        kept = "\t".join(fields[: len(COLUMNS)])
-        column = len(kept) + 1 + (len(fields) > len(COLUMNS))
+        column = column_of_field(fields, len(COLUMNS), "\t")
         return column, f"{len(fields)} columns with tabs between, where 10 were expected"
     if "" in fields:
         empty = fields.index("")
-        column = len("\t".join(fields[:empty])) + 1 + (empty > 0)
+        column = column_of_field(fields, empty, "\t")
         return column, f"nothing in the column {COLUMNS[empty]}, where at least _ was expected"
     if fields[0] != str(expected) and not _RANGE_OR_EMPTY.fullmatch(fields[0]):
         return 1, f"word {fields[0]!r}, where word {expected} was expected; is a line missing?"
@@ -260,10 +257,11 @@ def _match_bio(head: Head) -> Match | None:
     if not {FILES[role] for role in _WITHOUT_INTENT} <= entries.keys():
         return None
     text = Head(head.path / entries[FILES["words"]])
-    options: dict[str, Any] = {"encoding": text.encoding} if text.encoding else {}
+    encoding, doubts = text.inferred_encoding
+    options: dict[str, Any] = {"encoding": encoding} if encoding else {}
     if FILES["label"] not in entries:
         options["files"] = {role: entries[FILES[role]] for role in _WITHOUT_INTENT}
-    return Match(1.0, options, text.encoding_doubts)
+    return Match(1.0, options, doubts)
 
 
 @register_reader("bio", matches=_match_bio)
@@ -292,12 +290,9 @@ def read_bio(
             f"{path}: the option files is for {', '.join(FILES)}; it has {', '.join(files)}."
         )
     folder = path if path.is_dir() or not path.exists() else path.parent
-    if files:
-        paths = {role: folder / name for role, name in files.items()}
-    else:
-        paths = {role: file_of(folder, name) or folder / name for role, name in FILES.items()}
-    roles = [role for role in FILES if role in paths]
-    return _rows({role: paths[role] for role in roles}, bad, encoding)
+    names = {role: (files or FILES)[role] for role in FILES if role in (files or FILES)}
+    paths = {role: file_of(folder, name) or folder / name for role, name in names.items()}
+    return _rows(paths, bad, encoding)
 
 
 def file_of(folder: Path, name: str) -> Path | None:
@@ -324,3 +319,50 @@ def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator
             yield Record(Place(paths["words"], number), values)
         else:
             bad.report(Place(paths["label"], number), "no label")
+
+
+_TAGS = {"/": re.compile(r"[^\W\d]+\W?|\W+"), **dict.fromkeys("_|", re.compile(r"[A-Z]+\W?|\W+"))}
+
+
+def _match_tagged_words(head: Head) -> Match | None:
+    """Recognizes lines of words with tags: few tags, and words that are mostly letters."""
+    lines = [split_at_blanks(line) for line in head.full_lines if "\t" not in line]
+    for mark, tag in _TAGS.items():
+        pairs = [[word.rpartition(mark)[::2] for word in line] for line in lines]
+        whole = [row for row in pairs if all(word and tag.fullmatch(kind) for word, kind in row)]
+        words = Counter(word for row in whole for word, _ in row)
+        tags = Counter(kind for row in whole for _, kind in row)
+        few = 2 <= len(tags) <= min(_MAX_TAGS, words.total() / 3, len(words) / 2)
+        letters = sum(one.isalpha() for word in words for one in word)
+        are_words = letters * 2 > sum(map(len, words)) and words.total() > len(whole)
+        if few and are_words and len(whole) >= SURE * len(head.full_lines):
+            doubt = f"each word stands before {mark!r} and its tag, such as {next(iter(tags))!r}."
+            return Match(0.95, {} if mark == "/" else {"mark": mark}, [doubt])
+    return None
+
+
+@register_reader("tagged_words", matches=_match_tagged_words)
+def read_tagged_words(
+    path: Path, bad: BadRecords, *, mark: str = "/", encoding: str = ""
+) -> Iterator[Record]:
+    """Yields {"words", "tags"} for each line of words with tags, as in the Brown corpus.
+
+    Blank lines are skipped.  A line is bad if a word has no tag.
+
+    Args:
+      path: the file, compressed or not.
+      bad: policy for bad lines.
+      mark: what stands between a word and its tag; the last one in a word counts.
+      encoding: the file's, empty for UTF-8.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
+    for number, line in TextFile(path, bad, encoding):
+        parts = [word.rpartition(mark) for word in split_at_blanks((line or "").strip())]
+        untagged = [f"{word}{tag}" for word, _, tag in parts if not (word and tag)]
+        if untagged:
+            bad.report(Place(path, number), f"the word {untagged[0]!r} has no tag after {mark!r}")
+        elif parts:
+            words, _, tags = map(list, zip(*parts, strict=True))
+            yield Record(Place(path, number), {"words": words, "tags": tags})

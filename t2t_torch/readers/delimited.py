@@ -8,6 +8,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from t2t_torch.readers.text_file import (
     Place,
     Record,
     TextFile,
+    column_of_field,
+    duplicates,
     without_end,
 )
 from t2t_torch.registry import register_reader
@@ -31,26 +34,21 @@ _FEWEST_ROWS = 3  # of a table that no extension names
 
 def _match_csv(head: Head) -> Match | None:
     """Recognizes rows with commas, semicolons, bars or " ||| " between fields."""
-    is_named = head.has_ending(".csv")
-    best: tuple[tuple[int, float, int], Match] | None = None
-    if not head.full_lines:
-        return None
     is_bitext = sum(BITEXT in line for line in head.full_lines) >= SURE * len(head.full_lines)
-    for mark in (BITEXT, ",", ";") if is_bitext else (BITEXT, ",", ";", "|"):
-        if not any(mark in line for line in head.full_lines) and not (is_named and mark == ","):
-            continue
-        found = _match(head, mark, is_named=is_named)
-        if found is not None and (best is None or found[0] > best[0]):
-            best = found
-    return best[1] if best else None
+    return _best_match(head, (BITEXT, ",", ";") if is_bitext else (BITEXT, ",", ";", "|"), ".csv")
 
 
 def _match_tsv(head: Head) -> Match | None:
     """Recognizes rows with tabs between fields."""
-    if not head.full_lines or not any("\t" in line for line in head.full_lines):
-        return None
-    found = _match(head, "\t", is_named=head.has_ending(".tsv", ".tab"))
-    return found[1] if found else None
+    return _best_match(head, ("\t",), ".tsv", ".tab")
+
+
+def _best_match(head: Head, marks: Sequence[str], *endings: str) -> Match | None:
+    lines, is_named = head.full_lines, head.has_ending(*endings)
+    is_column = is_named and bool(lines)  # CSV of one column has no commas
+    there = [m for m in marks if any(m in line for line in lines) or (is_column and m == ",")]
+    found = [one for mark in there if (one := _match(head, mark, is_named=is_named))]
+    return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def _match(head: Head, mark: str, *, is_named: bool) -> tuple[tuple[int, float, int], Match] | None:
@@ -241,76 +239,71 @@ class EscapedFile(TextFile):
         return number, line and _ESCAPED.sub(lambda m: _UNESCAPED.get(m[1], m[2]), line)
 
 
+@dataclass
 class DelimitedRows:
     """The rows of a file, read in one pass.
 
-    Args:
+    Attributes:
       path: the file, for messages.
       bad: policy for bad rows.
       delimiter: delimiter of fields.
       lines: the lines of the file.
       quoting: interpret quotes.
+      names: names of the columns; empty until the first row.
     """
 
-    def __init__(
-        self, path: Path, bad: BadRecords, delimiter: str, lines: TextFile, *, quoting: bool
-    ) -> None:
-        self._path = path
-        self._bad = bad
-        self._delimiter = delimiter
-        self._quoting = quoting
-        self._lines = lines
-        self._names: tuple[str, ...] = ()  # unknown until the first row
+    path: Path
+    bad: BadRecords
+    delimiter: str
+    lines: TextFile
+    quoting: bool
+    names: tuple[str, ...] = ()
 
     def records(
         self, columns: Sequence[str], *, header: bool, blank_rows: bool = False
     ) -> Iterator[Record]:
         """Yields the rows."""
-        path, delimiter, quoting = self._path, self._delimiter, self._quoting
+        path, rows = self.path, self._rows()
         if columns:
-            self._names = self._checked(columns, UsageError)
+            self.names = self._checked(columns, UsageError)
         elif header:
-            self._names = self._read_header()
-        names, width = self._names, len(self._names)
+            self.names = self._header(rows)
+        names, width = self.names, len(self.names)
         repeated = list(names) if header and not columns and width > 1 else None
-        for number, line in self._lines:
-            if line is None:
+        for number, line, fields in rows:
+            if fields is None or not (line or (blank_rows and width == 1)):
                 continue
-            if quoting and '"' in line:
-                quoted = self._quoted(number, line)
-                if quoted is None:
-                    continue
-                fields = quoted
-            else:
-                line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
-                if not line and not (blank_rows and width == 1):
-                    continue
-                fields = line.split(delimiter)
             if not width:
-                names = self._names = tuple(map(str, range(len(fields))))
+                names = self.names = tuple(map(str, range(len(fields))))
                 width = len(names)
             if len(fields) != width:
-                self._report_width(number, line, fields)
-                continue
-            if fields == repeated:
-                self._bad.report(Place(path, number), "this row repeats the header")
-                continue
-            yield Record(Place(path, number), dict(zip(names, fields, strict=True)))
+                exact = not self.quoting or '"' not in line
+                column = column_of_field(fields, width, self.delimiter) if exact else None
+                self.bad.report(Place(path, number, column), self._wrong_width(len(fields)))
+            elif fields == repeated:
+                self.bad.report(Place(path, number), "this row repeats the header")
+            else:
+                yield Record(Place(path, number), dict(zip(names, fields, strict=True)))
 
-    def _read_header(self) -> tuple[str, ...]:
-        for number, line in self._lines:
-            if line is not None and not without_end(line):
-                continue
-            fields = None
-            if line is not None and self._quoting and '"' in line:
-                fields = self._quoted(number, line)
-            elif line is not None:
-                fields = without_end(line).split(self._delimiter)
+    def _rows(self) -> Iterator[tuple[int, str, list[str] | None]]:
+        """Yields numbers, lines without ends, and fields; None for a bad row, which is reported."""
+        for number, line in self.lines:
+            if line is None:
+                yield number, "", None
+            elif self.quoting and '"' in line:
+                yield number, line, self._quoted(number, line)
+            else:
+                line = without_end(line)
+                yield number, line, line.split(self.delimiter)
+
+    def _header(self, rows: Iterator[tuple[int, str, list[str] | None]]) -> tuple[str, ...]:
+        for _, line, fields in rows:
             if fields is None:
-                raise DataError(f"The header is bad: {self._bad.listed[-1]}")
-            return self._checked(fields, DataError)
+                raise DataError(f"The header is bad: {self.bad.listed[-1]}")
+            if line:
+                return self._checked(fields, DataError)
         raise DataError(
-            f"{self._path} is empty; a first row that names the columns was expected. If there is "
+            f"{self.path} is empty; a first row that names the columns was expected. If there is "
             "none, give the option columns with their names."
         )
 
@@ -318,38 +311,31 @@ class DelimitedRows:
         self, names: Sequence[str], error: type[DataError] | type[UsageError]
     ) -> tuple[str, ...]:
         if error is DataError and any("\r" in name for name in names):
-            raise DataError(f"{self._path}: the header holds carriage returns; {CONVERT_RETURNS}")
+            raise DataError(f"{self.path}: the header holds carriage returns; {CONVERT_RETURNS}")
         if error is DataError and any(names):
             names = [name or f"{UNNAMED}{place}" for place, name in enumerate(names)]
-        twice = [name for name, count in Counter(names).items() if count > 1 and name]
+        twice = duplicates(filter(None, names))
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
         if twice or unnamed:
             faults = [f"name {', '.join(map(repr, twice))} more than once"] if twice else []
             faults += [f"have no name for column {', '.join(unnamed)}"] if unnamed else []
             raise error(
-                f"{self._path}: the columns {' and '.join(faults)}. Each needs a name of its own: "
+                f"{self.path}: the columns {' and '.join(faults)}. Each needs a name of its own: "
                 "fix the first row, or give the option columns with the names if it is data."
             )
         return tuple(names)
 
-    def _report_width(self, number: int, line: str, fields: Sequence[str]) -> None:
-        width, column = len(self._names), None
-        if not self._quoting or '"' not in line:
-            kept = self._delimiter.join(fields[:width])
-            column = len(kept) + (2 if len(fields) > width else 1)
-        self._bad.report(Place(self._path, number, column), self._wrong_width(len(fields)))
-
     def _wrong_width(self, count: int, sign: str = "") -> str:
-        names = ", ".join(self._names[:10]) + (", ..." if len(self._names) > 10 else "")
+        names = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
         fields = "field" if count == 1 else "fields"
-        return f"{count}{sign} {fields}, where {len(self._names)} were expected ({names})"
+        return f"{count}{sign} {fields}, where {len(self.names)} were expected ({names})"
 
     def _quoted(self, first: int, line: str) -> list[str] | None:
         """Returns the fields of a row with quotes; None if it is bad, which is reported."""
         taken: list[Numbered] = []
         fields: list[str] = []
         position, opened, fault = 0, None, ""
-        delimiter, width = self._delimiter, len(self._names)
+        delimiter, width = self.delimiter, len(self.names)
         while not fault:
             if width and len(fields) == width:
                 opened = opened if taken else position
@@ -377,8 +363,8 @@ class DelimitedRows:
                 fault = "text after the closing quote, where a delimiter was expected"
         if taken:
             fault = f"the quote that opens here has no fitting end ({fault})"
-        self._lines.push_back(taken)
-        self._bad.report(Place(self._path, first, (opened or 0) + 1), fault)
+        self.lines.push_back(taken)
+        self.bad.report(Place(self.path, first, (opened or 0) + 1), fault)
         return None
 
     def _quoted_field(
@@ -396,7 +382,7 @@ class DelimitedRows:
                 parts.append(line[position:quote])
                 return "".join(parts), line, quote + 1, ""
             parts.append(line[position:])
-            following = next(self._lines, None)
+            following = next(self.lines, None)
             if following is None:
                 return "", line, 0, "the file ends" if taken else "the quote is never closed"
             taken.append(following)
@@ -533,6 +519,9 @@ class Header(NamedTuple):
     twice: str = ""
 
 
+_SENTENCE = re.compile(r"\S+\s.*[.!?…。？！]\W*", re.DOTALL)
+
+
 def find_header(rows: Sequence[Sequence[str]]) -> Header:
     """Returns whether the first row names the columns.
 
@@ -550,8 +539,7 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
         for n, cell in enumerate(first)
     ]
     evidence = sum(one for one, _ in found)
-    counts = Counter(filter(None, first))
-    twice = next((name for name, count in counts.items() if count > 1), "")
+    twice = next(iter(duplicates(filter(None, first))), "")
     if twice and evidence < _CLEAR:
         found.append((-2.0, f"two of its fields are {twice!r}"))
         evidence -= 2.0
@@ -597,6 +585,8 @@ def _of_column(cell: str, values: Sequence[str]) -> tuple[float, str]:
             return (-0.5 if bonus else -1.5), f"{shown} is {shape} as those below"
     if len(held) >= _FEW and len(counts) * 3 <= len(held):
         return 1.5 + bonus, ""
+    if _SENTENCE.fullmatch(cell) and sum(map(bool, map(_SENTENCE.fullmatch, held))) * 2 > len(held):
+        return -1.5, f"{shown} is a sentence as those below"
     if _NUMBER.fullmatch(cell):
         return -1.0, f"{shown} is no name"
     lengths = sorted(len(value) for value in held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +56,10 @@ def rank_formats(head: Head) -> list[RankedFormat]:
     Raises:
       DataError: it is a text of an encoding that cannot be inferred.
     """
-    found = [RankedFormat(match.confidence, "", match) for match in _match_refused(head)]
+    found = [
+        RankedFormat(score, "", Match(score, refusal=f"{head.path} is {what}"))
+        for score, what in _refused(head)
+    ]
     for name, of in FORMATS.items():
         is_named = bool(of.endings) and head.has_ending(*(one.lower() for one in of.endings))
         if of.matches is None:
@@ -92,7 +95,7 @@ def detect_format(path: Path) -> DetectedFormat:
             f"Convert it:  iconv -f {head.encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
         )
     options = {**match.options, "encoding": head.encoding}
-    return DetectedFormat(name, options, [*head.encoding_doubts, *match.doubts])
+    return DetectedFormat(name, options, [*head.inferred_encoding[1], *match.doubts])
 
 
 _SAMPLE = 200  # rows by which ways of reading are compared
@@ -202,7 +205,7 @@ def _why_none(head: Head) -> str:
 
 _MAGIC = {
     b"%PDF": "a PDF document. Extract its text, or save its table as CSV.",
-    b"{\\rtf": "a document in Rich Text Format. Save it as plain text.",
+    rb"\{\\rtf": "a document in Rich Text Format. Save it as plain text.",
     b"SQLite format 3\0": "an SQLite database. Export a table:  sqlite3 -header -csv FILE 'SELECT "
     "* FROM TABLE' > NEW.csv",
     b"\x89HDF": "an HDF5 file. Export its table as CSV or Parquet.",
@@ -213,6 +216,13 @@ _MAGIC = {
     b"\x80\x04\x95": "a pickle of Python, which is not loaded. Save its data as CSV or JSON.",
     b"RIFF": "a sound or a video, no data set. Give a list with the columns path and text, or a "
     "folder for each class.",
+    b"PK\x03\x04": "a zip archive. Unpack it, and give what comes out:  unzip FILE",
+    b"PK\x05\x06": "an empty zip archive.",
+    b"\xd0\xcf\x11\xe0": "a workbook of an old Excel. Save it as .xlsx:  soffice --convert-to xlsx "
+    "FILE",
+    b".{257}ustar": "a tar archive. Unpack it, and give what comes out:  tar xf FILE",
+    rb"\(\xb5/\xfd": "packed with zstd. Unpack it:  unzstd FILE",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive. Unpack it, and give what comes out:  7z x FILE",
     b"\x89PNG": "one picture, no data set. Give a folder with a subfolder for each class.",
     b"\xff\xd8\xff": "one picture, no data set. Give a folder with a subfolder for each class.",
 }
@@ -228,30 +238,23 @@ _CODE_LINE = re.compile(
 )
 
 
-def _match_refused(head: Head) -> list[Match]:
-    """Returns a match with a refusal for each format that is recognized."""
-    found = [
-        Match(1.0, refusal=f"{head.path} is {what}")
-        for magic, what in _MAGIC.items()
-        if head.start.startswith(magic)
-    ]
-    text = "\n".join(head.full_lines[:50]) if head.full_lines else ""
+def _refused(head: Head) -> Iterator[tuple[float, str]]:
+    """Yields what a file is that is recognized but not read, with the confidence in it."""
+    for magic, what in _MAGIC.items():
+        if re.match(magic, head.start, re.DOTALL):
+            yield 0.99, what
+    text = "\n".join(head.full_lines[:50])
     if _HTML.match(text):
-        why = "is a page of HTML, which is markup. Extract its text, or save its table as CSV."
-        found.append(Match(0.98, refusal=f"{head.path} {why}"))
+        yield 0.98, "a page of HTML, which is markup. Extract its text, or save its table as CSV."
     elif (root := _ROOT.match(text)) and (
         text.lstrip()[:5] == "<?xml" or _count(_TAGGED_LINE.match, head) * 2 > len(head.full_lines)
     ):
-        why = f"is markup (XML or SGML, with the root element <{root[1]}>), which no reader of "
-        why += "this name reads. Extract its texts to CSV, JSON or plain text."
-        found.append(Match(0.97, refusal=f"{head.path} {why}"))
+        what = f"markup (XML or SGML, with the root element <{root[1]}>), which no reader of this "
+        yield 0.97, f"{what}name reads. Extract its texts to CSV, JSON or plain text."
     if _is_yaml(head):
-        why = "is YAML, which no reader of its kind reads. Write its rows as JSON or CSV."
-        found.append(Match(0.85, refusal=f"{head.path} {why}"))
+        yield 0.85, "YAML, which no reader of its kind reads. Write its rows as JSON or CSV."
     if _count(_CODE_LINE.match, head) > 3 and head.has_ending(".py", ".sql", ".c", ".h", ".cpp"):
-        why = "is source code. Give a file of data; a table of a database can be exported as CSV."
-        found.append(Match(0.85, refusal=f"{head.path} {why}"))
-    return found
+        yield 0.85, "source code. Give a file of data; export a table of a database as CSV."
 
 
 def _count(fits: Callable[[str], Any], head: Head) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from t2t_torch.errors import DataError, require
-from t2t_torch.files import read_bytes
+from t2t_torch.files import file_content
 from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
@@ -69,7 +69,7 @@ def read_docbin(path: Path, bad: BadRecords) -> Iterator[Record]:
     msgpack = require("msgpack", "spacy", f"{path} is read with msgpack", DataError)
     try:
         unpack = zlib.decompressobj()
-        content = unpack.decompress(read_bytes(path), _MOST)
+        content = unpack.decompress(file_content(path, "file"), _MOST)
         if unpack.unconsumed_tail or not unpack.eof:
             raise ValueError(f"it ends early, or has more than {_MOST:,} bytes")
         yield from _documents(path, msgpack.unpackb(content), bad)
@@ -78,8 +78,6 @@ def read_docbin(path: Path, bad: BadRecords) -> Iterator[Record]:
             f"{path} is no DocBin of spaCy that can be read: {error}. Convert it with spaCy: save "
             "the words and tags of each document as JSON."
         ) from None
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error}.") from None
 
 
 def _documents(path: Path, held: Mapping[str, Any], bad: BadRecords) -> Iterator[Record]:

@@ -32,6 +32,8 @@ MAX_HEAD_LINES = 1000
 NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Control characters that no text has."""
 
+_NOT_IN_CP1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_MOST_UNKNOWN = 1000  # bytes, of which one may be of no character in cp1252
 _START = 1 << 16  # bytes
 _READ = 1 << 24  # bytes from which lines and encoding are inferred
 _MAX_JSON = 1 << 28  # bytes of a document that is parsed as a whole
@@ -102,15 +104,11 @@ class Head:
         Raises:
           DataError: it is a text of an encoding that cannot be inferred.
         """
-        return self._encoding[0]
-
-    @property
-    def encoding_doubts(self) -> Sequence[str]:
-        """Warnings about the encoding."""
-        return self._encoding[1]
+        return self.inferred_encoding[0]
 
     @functools.cached_property
-    def _encoding(self) -> tuple[str, Sequence[str]]:
+    def inferred_encoding(self) -> tuple[str, Sequence[str]]:
+        """The encoding, and warnings about it; see `encoding_of`."""
         return encoding_of(self._raw, self.path)
 
     @functools.cached_property
@@ -194,10 +192,13 @@ def encoding_of(raw: bytes, path: Path) -> tuple[str, Sequence[str]]:
         marked = marked[:-1]
     if NOT_IN_TEXT.search(raw) or sum(map(_is_utf8, marked)) * 2 >= len(marked):
         return "", []
-    text = raw.decode("cp1252", "replace")
+    text, encoding = raw.decode("cp1252", "replace"), "cp1252"
+    if "\ufffd" in text:
+        text, encoding = raw.decode("latin-1"), "latin-1"
     letters = [one for one in text if one.isalpha()]
     foreign = sum(not one.isascii() for one in letters)
-    if "\ufffd" in text or foreign > _MAX_FOREIGN * len(letters):
+    unknown = len(_NOT_IN_CP1252.findall(raw)) * _MOST_UNKNOWN
+    if unknown > len(raw) or foreign > _MAX_FOREIGN * len(letters):
         raise DataError(
             f"{path} is text, but neither UTF-8 nor Western European (cp1252); its encoding is not "
             "clear. Convert it with the right one, such as cp1251 (Cyrillic), GB18030 or "
@@ -206,10 +207,10 @@ def encoding_of(raw: bytes, path: Path) -> tuple[str, Sequence[str]]:
     shown = next(line for line in text.splitlines() if not line.isascii())
     at = next(place for place, one in enumerate(shown) if not one.isascii())
     message = (
-        f"{path.name} is not UTF-8. It is read as cp1252 (Windows Latin-1), where it says "
+        f"{path.name} is not UTF-8. It is read as {encoding} (Western European), where it says "
         f'{shown[max(0, at - 20) : at + 20]!r}; if that is wrong, change "encoding".'
     )
-    return "cp1252", [message]
+    return encoding, [message]
 
 
 def _is_two_byte_text(raw: bytes, even: int, odd: int) -> bool:

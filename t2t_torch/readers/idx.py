@@ -5,6 +5,7 @@ The idx format is MNIST's, yann.lecun.com/exdb/mnist.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -13,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from t2t_torch.errors import DataError, UsageError
+from t2t_torch.errors import DataError, UsageError, listed
 from t2t_torch.features.picture import decoded
 from t2t_torch.files import DAMAGED, file_content, open_bytes, without_packing
 from t2t_torch.readers.head import Head, Match, encoding_of, starts_with
@@ -57,10 +58,7 @@ def labels_of(path: Path, labels: str = "") -> Path:
     """
     if labels:
         return path.parent / labels
-    name = path.name
-    for dimensions in ("3", "4"):
-        name = name.replace(f"images-idx{dimensions}", "labels-idx1")
-        name = name.replace(f"images.idx{dimensions}", "labels.idx1")
+    name = re.sub(r"images([-.])idx[34]", r"labels\1idx1", path.name)
     for candidate in (name, name.removesuffix(".gz"), f"{name}.gz"):
         if candidate != path.name and (path.parent / candidate).exists():
             return path.parent / candidate
@@ -87,22 +85,27 @@ def _records(path: Path, label_path: Path) -> Iterator[Record]:
             yield Record(Place(path, number, unit="picture"), values)
 
 
+@contextlib.contextmanager
+def _named_faults(path: Path) -> Iterator[None]:
+    """Raises DataError, with the path, where a file cannot be read."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise DataError(f"{path} is damaged: {error}. Fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+
+
 def _items(
     path: Path, dimensions: tuple[int, ...], stack: ExitStack
 ) -> tuple[tuple[int, ...], Iterator[bytes]]:
     """Returns the shape of an idx file of bytes, the number of its items first, and the items."""
-    try:
+    with _named_faults(path):
         file = stack.enter_context(open_bytes(path))
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
     def take(size: int, *, may_end: bool = False) -> bytes:
-        try:
+        with _named_faults(path):
             taken = file.read(size)
-        except DAMAGED as error:
-            raise DataError(f"{path} is damaged: {error}. Fetch it again.") from None
-        except OSError as error:
-            raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
         if len(taken) < size and not may_end:
             raise DataError(f"{path} is cut off: it is shorter than it says. Fetch it again.")
         return taken
@@ -141,32 +144,33 @@ _SPLIT_NAMES = frozenset("train training dev valid validation val eval test test
 
 
 def _match_class_folders(head: Head) -> Match | None:
-    names = class_names(head.path) if head.is_folder else []
-    if len(names) < 2 or not _SPLIT_NAMES.isdisjoint(name.lower() for name in names):
+    path, held = head.path, class_folders(head.path)
+    if len(held) < 2 or not _SPLIT_NAMES.isdisjoint(map(str.lower, held)):
         return None
-    path = head.path
-    kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
+    kinds = {kind_of(one.files[0]) for one in held.values()}
     options: dict[str, Any] = {}
-    left_out = [name for name in names if name.lower() in _UNLABELLED]
-    classes = [name for name in names if name not in left_out]
+    left_out = [name for name in held if name.lower() in _UNLABELLED]
+    classes = [name for name in held if name not in left_out]
     doubts = [f"each subfolder is a class: {', '.join(classes[:10])}."]
     if left_out:
         options["classes"] = classes
         doubts = [
             f"{doubts[0][:-1]}; {', '.join(left_out)} is left out, as its texts have no class."
         ]
-    if foreign := [entry for name in names for entry in foreign_in(path / name)]:
-        named = ", ".join(str(one.relative_to(path)) for one in foreign[:5])
-        more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
-        doubts.append(f"{named}{more}: left out, not of the kind of the other files.")
-    files = [file for name in classes for file in files_of(path / name)[:_INSPECTED_FILES]]
+    if foreign := [entry for one in held.values() for entry in one.foreign]:
+        named = listed(one.relative_to(path) for one in foreign)
+        doubts.append(f"{named}: left out, not of the kind of the other files.")
+    files = [file for name in classes for file in held[name].files[:_INSPECTED_FILES]]
     if kinds == {"text"}:
         raw = b"\n".join(Head(file).start for file in files)
         encoding, warnings = encoding_of(raw, path)
         options |= {"encoding": encoding} if encoding else {}
         doubts += warnings
     if kinds == {"image"}:
-        shapes = {shape for file in files if (shape := _shape_of(file))}
+        shapes = set()
+        for file in files:
+            with contextlib.suppress(DataError):  # reported when the data is generated
+                shapes.add(picture_of(file).shape)
         if not shapes:
             why = f"{path}: none of {len(files)} inspected pictures can be read."
             return Match(0.9, refusal=why)
@@ -177,15 +181,6 @@ def _match_class_folders(head: Head) -> Match | None:
                 '"settings" has the size.'
             )
     return Match(0.9, options, doubts)
-
-
-def _shape_of(file: Path) -> tuple[int, int, int] | None:
-    """Returns the shape of a picture; None if it cannot be read, which generating reports."""
-    try:
-        shape: tuple[int, int, int] = picture_of(file).shape
-    except DataError:
-        return None
-    return shape
 
 
 @register_reader("class_folders", matches=_match_class_folders)
@@ -220,16 +215,17 @@ def read_class_folders(
         raise UsageError(f"{size!r} is no size of a picture; expected one such as 64x64.")
     if encoded and size:
         raise UsageError("encoded pictures are not scaled here. Leave out size.")
-    by_class = {name: files_of(path / name) for name in classes or class_names(path)}
-    for name in by_class:
-        for entry in foreign_in(path / name):
-            bad.report(Place(entry, 1, unit="entry"), "is not of the kind of the other files")
-    missing = [name for name, files in by_class.items() if not files]
+    held = class_folders(path)
+    by_class = {name: held[name] for name in classes or held if name in held}
+    for entry in (entry for one in by_class.values() for entry in one.foreign):
+        bad.report(Place(entry, 1, unit="entry"), "is not of the kind of the other files")
+    missing = [name for name in classes if name not in held]
     if missing or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
     pixels = tuple(map(int, scaled.groups())) if scaled else None
     encoding = known_encoding(path, encoding) or "utf-8-sig"
-    return _class_records(by_class, bad, pixels, encoding, encoded=encoded)
+    files = {name: one.files for name, one in by_class.items()}
+    return _class_records(files, bad, pixels, encoding, encoded=encoded)
 
 
 def _class_records(
@@ -242,72 +238,66 @@ def _class_records(
     for label, file in files:
         kind = kind_of(file)
         place = Place(file, 1, unit={"text": "line", "image": "picture"}.get(kind, "sound"))
+        content: Any = file
         try:
-            if kind == "audio":
-                yield Record(place, {"audio": file, "label": label})
-                continue
             if kind == "text":
                 with open_bytes(file) as opened:
-                    content = opened.read(_MAX_BYTES + 1)
-                if len(content) > _MAX_BYTES:
+                    raw = opened.read(_MAX_BYTES + 1)
+                if len(raw) > _MAX_BYTES:
                     bad.report(place, f"a text of more than {_MAX_BYTES:,} bytes")
-                else:
-                    yield Record(place, {"text": content.decode(encoding), "label": label})
-                continue
-            if encoded:
+                    continue
+                content = raw.decode(encoding)
+            elif kind == "image" and encoded:
                 content = file_content(file, "picture")
                 decoded(content, 3)
-                yield Record(place, {"image": content, "label": label})
-                continue
-            image = picture_of(file, size)
-            image = image.repeat(3, axis=2) if size and image.shape[2] == 1 else image
+            elif kind == "image":
+                content = picture_of(file, size)
+                content = content.repeat(3, axis=2) if size and content.shape[2] == 1 else content
+                shape = shape or content.shape
+                if content.shape != shape:
+                    how = 'give the option "encoded": true, which scales pictures, or "size"'
+                    bad.report(place, f"it is {content.shape}, not {shape}: {how}")
+                    continue
         except UnicodeDecodeError as error:
             bad.report(place, f"byte 0x{error.object[error.start]:02x} is not {encoding} there")
-            continue
         except (OSError, ValueError, DataError, *DAMAGED) as error:
             bad.report(place, f"cannot be read: {error}")
-            continue
-        shape = shape or image.shape
-        if image.shape != shape:
-            how = 'give the option "encoded": true, which scales pictures, or "size"'
-            bad.report(place, f"it is {image.shape}, not {shape}: {how}")
-            continue
-        yield Record(place, {"image": image, "label": label})
+        else:
+            yield Record(place, {kind: content, "label": label})
 
 
-def class_names(folder: Path) -> list[str]:
-    """Returns the names of the subfolders with texts, pictures or audio."""
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    folders = (one for one in found if one.is_dir())
-    return [one.name for one in folders if not one.name.startswith(".") and files_of(one)]
+class ClassFolder(NamedTuple):
+    """The folder of a class.
 
+    Attributes:
+      files: its files of the kind of most entries, at least one.
+      foreign: entries of other kinds, which are left out.
+    """
 
-def files_of(folder: Path) -> list[Path]:
-    """Returns the files of a class; none if most entries are of other kinds, or are folders."""
-    return _divided(folder)[0]
-
-
-def foreign_in(folder: Path) -> list[Path]:
-    """Returns what is left out in the folder of a class: entries that are not of its kind."""
-    return _divided(folder)[1]
+    files: list[Path]
+    foreign: list[Path]
 
 
 _OF_SYSTEMS = ("thumbs.db", "desktop.ini")
 """Files that a file manager writes; hidden ones are ignored, too."""
 
 
-def _divided(folder: Path) -> tuple[list[Path], list[Path]]:
-    if not folder.is_dir():
-        return [], []
-    found = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
-    found = [one for one in found if one.name.lower() not in _OF_SYSTEMS]
-    kinds = {one: "" if one.is_dir() else kind_of(one) for one in found}
-    kind, count = Counter(kinds.values()).most_common(1)[0] if kinds else ("", 0)
-    if not kind or count <= len(found) / 2:
-        return [], []
-    return [one for one in found if kinds[one] == kind], [
-        one for one in found if kinds[one] != kind
-    ]
+def class_folders(folder: Path) -> dict[str, ClassFolder]:
+    """Returns the subfolders with texts, pictures or sounds, by name; none for a file.
+
+    Most entries of each are of one kind, and no folders.
+    """
+    held = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        entries = sorted(path.iterdir()) if path.is_dir() and path.name[0] != "." else []
+        entries = [one for one in entries if one.name[0] != "."]
+        entries = [one for one in entries if one.name.lower() not in _OF_SYSTEMS]
+        kinds = {one: "" if one.is_dir() else kind_of(one) for one in entries}
+        kind, count = Counter(kinds.values()).most_common(1)[0] if kinds else ("", 0)
+        if kind and 2 * count > len(entries):
+            files = [one for one in entries if kinds[one] == kind]
+            held[path.name] = ClassFolder(files, [one for one in entries if kinds[one] != kind])
+    return held
 
 
 def kind_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import itertools
 import json
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_raw_lines, unique_keys
+from t2t_torch.files import unique_keys
 from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, read_whole
 from t2t_torch.registry import register_reader
 
 SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
@@ -234,6 +233,9 @@ def read_json(
             yield Record(place, with_dotted(values))
 
 
+_FEWEST_ROWS = 10  # of an object of objects
+
+
 def rows_of_table(loaded: Any) -> list[dict[str, Any]]:
     """Returns the rows of a table by columns, by index or as lists; empty if it is none.
 
@@ -257,7 +259,10 @@ def rows_of_table(loaded: Any) -> list[dict[str, Any]]:
         return []
     if len(columns[0]) > 1 and all(map(str.isdecimal, columns[0])):
         return [{name: column[row] for name, column in loaded.items()} for row in columns[0]]
-    return columns if all(map(str.isdecimal, loaded)) else []
+    if all(map(str.isdecimal, loaded)):
+        return columns
+    are_rows = len(columns) >= _FEWEST_ROWS and "index" not in columns[0]
+    return [{"index": name, **row} for name, row in loaded.items()] if are_rows else []
 
 
 def load_json(path: Path, encoding: str = "") -> Any:
@@ -266,13 +271,9 @@ def load_json(path: Path, encoding: str = "") -> Any:
     Raises:
       DataError: it cannot be read, is not UTF-8, or is not JSON.
     """
+    text = read_whole(path, encoding)
     try:
-        raw = b"".join(read_raw_lines(path, whole=True)).removeprefix(codecs.BOM_UTF8)
-        return json.loads(raw.decode(known_encoding(path, encoding) or "utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: byte {error.start + 1} is not {encoding or 'UTF-8'} ({error.reason})."
-        ) from None
+        return json.loads(text)
     except json.JSONDecodeError as error:
         place = Place(path, error.lineno, error.colno)
         raise DataError(f"{place}: no JSON: {error.msg}") from None
@@ -331,25 +332,22 @@ def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
     Raises:
       DataError: the file cannot be read, is not JSON, or not in SQuAD's format down to paragraphs.
     """
-    number = 0
-    for article in _articles(path, encoding):
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                number += 1
-                place = Place(path, number, unit="question")
-                try:
-                    values = _question(article.get("title", ""), paragraph["context"], question)
-                    json.dumps(values, ensure_ascii=False).encode()
-                except UnicodeEncodeError:
-                    bad.report(place, SURROGATE)
-                except ValueError as fault:
-                    identity = question.get("id", "?") if isinstance(question, dict) else "?"
-                    bad.report(place, f"(id {identity}) {fault}")
-                else:
-                    yield Record(place, values)
+    for number, (title, context, question) in enumerate(_questions(path, encoding), 1):
+        place = Place(path, number, unit="question")
+        try:
+            values = _question(title, context, question)
+            json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            bad.report(place, SURROGATE)
+        except ValueError as fault:
+            identity = question.get("id", "?") if isinstance(question, dict) else "?"
+            bad.report(place, f"(id {identity}) {fault}")
+        else:
+            yield Record(place, values)
 
 
-def _articles(path: Path, encoding: str) -> list[dict[str, Any]]:
+def _questions(path: Path, encoding: str) -> list[tuple[Any, str, Any]]:
+    """Returns the title, the context and the content of each question of a file."""
     loaded = load_json(path, encoding)
     articles = loaded.get("data") if isinstance(loaded, dict) else None
     if not isinstance(articles, list):
@@ -359,16 +357,22 @@ def _articles(path: Path, encoding: str) -> list[dict[str, Any]]:
             "A file with one object on each line is of the format jsonl, "
             "an array of objects of the format json."
         )
+    questions = []
     for i, article in enumerate(articles, 1):
-        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
-        if not isinstance(paragraphs, list):
-            raise DataError(f'{path}, article {i}: no list "paragraphs".')
-        for j, paragraph in enumerate(paragraphs, 1):
-            if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
-                raise DataError(f'{path}, article {i}, paragraph {j}: no list "qas".')
-            if not isinstance(paragraph.get("context"), str):
-                raise DataError(f'{path}, article {i}, paragraph {j}: no text "context".')
-    return articles
+        where = f"{path}, article {i}"
+        for j, paragraph in enumerate(_part(article, "paragraphs", list, where), 1):
+            within = f"{where}, paragraph {j}"
+            asked = _part(paragraph, "qas", list, within)
+            context = _part(paragraph, "context", str, within)
+            questions += [(article.get("title", ""), context, one) for one in asked]
+    return questions
+
+
+def _part(held: Any, key: str, kind: type, where: str) -> Any:
+    value = held.get(key) if isinstance(held, dict) else None
+    if not isinstance(value, kind):
+        raise DataError(f'{where}: no {"list" if kind is list else "text"} "{key}".')
+    return value
 
 
 def _question(title: Any, context: str, question: Any) -> dict[str, Any]:

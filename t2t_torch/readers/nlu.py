@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.head import Head, Match
-from t2t_torch.readers.jsonl import load_json
+from t2t_torch.readers.jsonl import array_in, load_json
 from t2t_torch.readers.spans import Span, records_of_spans
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_reader
 
 _USERSAYS = "_usersays_"
+_LONGEST_LABEL = 40
 _SLOTS = ("slot_name", "entity", "alias")
 
 
@@ -23,9 +25,13 @@ def _match_nlu(head: Head) -> Match | None:
         languages = sorted({one.stem.rpartition("_")[2] for one in files})
         doubt = f"utterances of {len(languages)} languages are read: {', '.join(languages)}."
         return Match(1.0, doubts=[doubt] if languages[1:] else ()) if files else None
-    if not any(f'"{key}"' in head.text for key in ("utterances", "data", "common_examples")):
+    if next(_utterances(head.path, head.json), None) is None:
         return None
-    return Match(1.0) if next(_utterances(head.path, head.json), None) else None
+    keys = _labelled_lists(head.json)
+    doubt = (
+        f"each text of the list {keys[1]!r} is a row with the label {keys[0]!r}." if keys else ""
+    )
+    return Match(0.97 if keys else 1.0, doubts=list(filter(None, [doubt])))
 
 
 @register_reader("nlu", matches=_match_nlu)
@@ -98,12 +104,56 @@ def _utterances(path: Path, loaded: Any) -> Iterator[tuple[str, dict[str, Any]]]
         rows = [one for one in rows if isinstance(one, dict) and isinstance(one.get("intent"), str)]
         yield from ((one["intent"], one) for one in rows)
         return
+    if labelled := _labelled_lists(loaded):
+        label, texts = labelled
+        yield from (
+            (row[label], {"text": one}) for row in array_in(loaded)[1] for one in row[texts]
+        )
+        return
     intents = loaded.get("intents", loaded)
     for intent, held in intents.items() if isinstance(intents, dict) else ():
         rows = held.get("utterances") if isinstance(held, dict) else held
         for one in rows if isinstance(rows, list) else ():
             if isinstance(one, dict) and isinstance(one.get("data"), list):
                 yield intent, one
+
+
+_NO_LABEL = re.compile(r"(?:.*[_\W])?(?:id|uuid|url|index|title|author|file|path|date)s?", re.I)
+_ANSWERS = re.compile(r"(?:response|answer|context|repl)", re.I)
+_MOST_LABELS = 200
+
+
+def _labelled_lists(loaded: Any) -> tuple[str, str] | None:
+    """Returns the keys of the label and the texts if each row of an array is a label with a list of
+    its texts: few labels, short and all different, and nothing else that could be one.
+    """
+    rows = array_in(loaded)[1] if isinstance(loaded, dict) else []
+    if not (1 < len(rows) <= _MOST_LABELS and all(isinstance(row, dict) for row in rows)):
+        return None
+    values = {key: [row[key] for row in rows] for key in rows[0] if all(key in r for r in rows)}
+    lists = [key for key, held in values.items() if all(map(_are_texts, held))]
+    lists = [key for key in lists if not _ANSWERS.match(key)]
+    others = {
+        key: [str(one) for one in held if one]
+        for key, held in values.items()
+        if all(isinstance(one, str | int | None) for one in held)
+    }
+    labels = [key for key, held in others.items() if len(set(held)) == len(rows)]
+    named = [key for key in labels if not _NO_LABEL.fullmatch(key)]
+    if (
+        len(lists) != 1
+        or not named
+        or any(key not in labels and held for key, held in others.items())
+    ):
+        return None  # without texts, or another key may be the label of each row
+    texts = [text for held in values[lists[0]] for text in held]
+    are_short = all(len(one) <= _LONGEST_LABEL and len(one.split()) < 5 for one in others[named[0]])
+    are_many = len(texts) >= 2 * len(rows) and sum(" " in one for one in texts) * 3 > len(texts)
+    return (named[0], lists[0]) if are_short and are_many else None
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _of_json(row: dict[str, Any]) -> tuple[str, list[Span]]:
@@ -116,7 +166,7 @@ def _of_json(row: dict[str, Any]) -> tuple[str, list[Span]]:
         else (int(one["start"]), int(one["end"]), one["entity"])
         for one in row.get("entities") or ()
     ]
-    return row["text"] + "", [(a, b, "_".join(kind.split())) for a, b, kind in sorted(spans)]
+    return row["text"] + "", [(a, b, kind + "") for a, b, kind in sorted(spans)]
 
 
 def _of_parts(parts: list[dict[str, Any]]) -> tuple[str, list[Span]]:
@@ -126,7 +176,7 @@ def _of_parts(parts: list[dict[str, Any]]) -> tuple[str, list[Span]]:
         start, text = len(text), text + part["text"]
         slot = next((part[key] for key in _SLOTS if part.get(key)), "")
         if slot and part["text"].strip():
-            spans.append((start, len(text), "_".join(str(slot).split())))
+            spans.append((start, len(text), str(slot)))
     blanks = len(text) - len(text.lstrip())
     text = text.strip()
     moved = [(max(0, a - blanks), min(b - blanks, len(text)), kind) for a, b, kind in spans]

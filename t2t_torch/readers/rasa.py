@@ -11,17 +11,16 @@ from typing import Any
 import yaml
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_raw_lines
 from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.nlu import records_of_utterances
 from t2t_torch.readers.spans import Span
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, read_whole
 from t2t_torch.registry import register_reader
 from t2t_torch.yaml_file import parse_yaml
 
 _MARKDOWN = ".md"
 _ENDINGS = (".yml", ".yaml", _MARKDOWN)  # in a folder
-_MAX_YAML = 1 << 24  # bytes
+_MAX_YAML = 1 << 24  # characters
 _ENTITY = re.compile(r"\[([^\]]+)\](?:\(([^)]+)\)|(\{[^}]+\}))")
 _ITEM = re.compile(r"\s*[-*+] +(.*?)\s*", re.DOTALL)
 _HEADING = re.compile(r"##?\s*(\w+):\s*(.+?)\s*")
@@ -82,12 +81,13 @@ def _of_markdown(path: Path, bad: BadRecords, encoding: str) -> Iterator[Example
 
 
 def _of_yaml(path: Path, bad: BadRecords, encoding: str) -> Iterator[Example]:
-    raw = b"".join(read_raw_lines(path, whole=True))
-    if len(raw) > _MAX_YAML:
-        raise DataError(f"{path} has more than {_MAX_YAML:,} bytes; divide it into several files.")
+    text = read_whole(path, encoding)
+    if len(text) > _MAX_YAML:
+        most = f"{_MAX_YAML:,} characters"
+        raise DataError(f"{path} has more than {most}; divide it into several files.")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # with libyaml, 10 times as fast
     try:
-        loaded = parse_yaml(raw.decode(known_encoding(path, encoding) or "utf-8-sig"), loader)
+        loaded = parse_yaml(text, loader)
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = Place(path, mark.line + 1, mark.column + 1) if mark else path
@@ -130,7 +130,7 @@ def _unmarked(marked: str) -> tuple[str, list[Span]]:
         entity = found[2].partition(":")[0] if found[2] else json.loads(found[3]).get("entity")
         if not entity or not isinstance(entity, str):
             raise ValueError(found[0])
-        spans.append((len(text), len(text) + len(found[1]), re.sub(r"\s+", "_", entity.strip())))
+        spans.append((len(text), len(text) + len(found[1]), entity))
         text += found[1]
         end = found.end()
     return text + marked[end:], spans

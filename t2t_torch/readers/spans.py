@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +23,11 @@ _TEXTS = ("text", "content", "sentence", "document", "data")
 _SPANS = ("spans", "entities", "label", "labels", "annotations", "annotation")
 _STARTS = ("start", "start_offset", "begin")
 _ENDS = ("end", "end_offset")
+_LONGEST_LABEL = 60
 _LABELS = ("label", "labels", "tag", "type", "entity")
 
 Span = tuple[int, int, str]
-"""Start and end, as character offsets, and label."""
+"""Start and end, as character offsets, and label; its blanks become "_" in tags."""
 
 
 class Annotated(NamedTuple):
@@ -101,8 +102,8 @@ def read_spans(
         if one is None:
             bad.report(place, "no text with spans: none of the known forms")
         elif one.accepted:
-            label = one.choices[0] if len(one.choices) == 1 else None
             others = {key: v for key, v in row.items() if _is_text(v)} if type(row) is dict else {}
+            label = one.choices[0] if len(one.choices) == 1 else others.get("label")
             for record in records_of_spans(place, one.text, one.spans, bad, label=label):
                 yield Record(place, {**others, **record.values})
 
@@ -135,7 +136,7 @@ def annotated(row: Any) -> Annotated | None:
     if not isinstance(row, Mapping):
         return None
     data, done = row.get("data"), row.get("annotations", row.get("completions"))
-    choices: list[str] = []
+    choices, is_named = list[str](), True
     if isinstance(data, Mapping) and isinstance(done, list):  # Label Studio
         texts = [data["text"]] if "text" in data else [v for v in data.values() if _is_text(v)]
         text = next(filter(_is_text, texts), None)
@@ -146,40 +147,65 @@ def annotated(row: Any) -> Annotated | None:
         held: Any = [value for value in values if "labels" in value]
     else:
         text = next((row[key] for key in _TEXTS if _is_text(row.get(key))), None)
-        held = next((row[key] for key in _SPANS if isinstance(row.get(key), list)), None)
+        lists = [row[key] for key in _SPANS if isinstance(row.get(key), list)]
+        held, is_named = next(iter(lists or filter(_are_objects, row.values())), None), bool(lists)
     if text is None or held is None:
         return None
-    spans = [_span(one) for one in held]
+    spans = [_span(one, text, is_named=is_named) for one in held]
     if None in spans:
         return None
     accepted = row.get("answer", "accept") == "accept"
     return Annotated(text, [one for one in spans if one is not None], choices, accepted)
 
 
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, Mapping) for one in value)
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _span(value: Any) -> Span | None:
-    if isinstance(value, Mapping) and isinstance(value.get("points"), list):
-        point = value["points"][0] if value["points"] else {}
-        if not isinstance(point, Mapping) or type(point.get("end")) is not int:
-            return None
-        return _span({**point, "end": point["end"] + 1, "label": value.get("label")})
-    if isinstance(value, Mapping):
-        parts = [
-            next((value[k] for k in keys if k in value), None) for keys in (_STARTS, _ENDS, _LABELS)
-        ]
-        label = parts[2]
-        parts[2] = label[0] if isinstance(label, list) and label else label
-    elif isinstance(value, list) and len(value) >= 3:
-        parts = value[:3]
+def _span(value: Any, text: str, *, is_named: bool) -> Span | None:
+    """Returns the span of an object or a list.
+
+    Start and end are numbers under usual keys, or two numbers between which the text of the span
+    stands.  The label is the string under a usual key, or one that is not the text of the span.  An
+    end is that of the last character if the text of the span says so.
+
+    Args:
+      value: the object or list.
+      text: the annotated text.
+      is_named: it is under one of `_SPANS`; if not, the text of the span must be there.
+    """
+    leaves = list(_leaves(value))
+    words = {key: leaf for key, leaf in reversed(leaves) if _is_text(leaf)}
+    held = {one.strip() for one in words.values()}
+    numbers = [(key, leaf) for key, leaf in leaves if type(leaf) is int]
+    named = [next((n for k, n in numbers if k in keys), None) for keys in (_STARTS, _ENDS)]
+    pairs = [(a, b) for (_, a), (_, b) in itertools.pairwise(numbers)]
+    shown = [(a, c) for a, b in pairs for c in (b, b + 1) if text[a:c].strip() in held]
+    if shown or not is_named:
+        pairs = shown
+    elif None not in named:
+        pairs = [(int(named[0] or 0), int(named[1] or 0))]
+    elif isinstance(value, Mapping) or len(numbers) > 2:
+        pairs = [(a, b) for a, b in pairs if 0 <= a < b <= len(text) and len(numbers) == 2]
+    if not pairs or not words:
+        return None
+    start, end = pairs[0]
+    names = [words[key] for key in _LABELS if key in words]
+    names += [one for one in words.values() if one.strip() != text[start:end].strip()]
+    return (start, end, names[0]) if names and len(names[0]) <= _LONGEST_LABEL else None
+
+
+def _leaves(value: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
+    """Yields the values within objects and lists, with their keys or places."""
+    if isinstance(value, Mapping | list):
+        for name, one in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(one, name if isinstance(name, str) else key or name)
     else:
-        return None
-    start, end, label = parts
-    if type(start) is not int or type(end) is not int or not _is_text(label):
-        return None
-    return start, end, re.sub(r"\s+", "_", str(label).strip())
+        yield key, value
 
 
 def tagged(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], int]:
@@ -195,5 +221,5 @@ def tagged(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], int]
             continue
         cut += places[within[0]][0] < start or places[within[-1]][1] > end
         for i in within:
-            tags[i] = f"{'B' if i == within[0] else 'I'}-{label}"
+            tags[i] = f"{'B' if i == within[0] else 'I'}-{'_'.join(label.split())}"
     return [text[first:last] for first, last in places], tags, cut

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import gzip
 import io
+import itertools
 import json
 import tempfile
 import zipfile
-import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, require
-from t2t_torch.files import (
-    check_regular,
-    file_content,
-    open_regular,
-    path_inside,
-    read_bytes,
-    read_json,
-)
+from t2t_torch.files import DAMAGED, check_regular, file_content, open_bytes, path_inside, read_json
 from t2t_torch.readers.delimited import UNNAMED, find_header
 from t2t_torch.readers.head import Head, Match, starts_with
 from t2t_torch.readers.jsonl import with_dotted
-from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.readers.text_file import BadRecords, Place, Record, duplicates
 from t2t_torch.registry import register_reader
 
 _BATCH_ROWS = 64  # at most
@@ -36,7 +27,6 @@ _USUAL_RATIO = 20  # of a column's size to that in the file; a dictionary of one
 _MAX_VALUES = 1 << 20, 100  # values of a column: of any file; for each of its bytes
 _MAX_UNPACKED = 1 << 28, 200  # bytes: of any file; for each of its bytes
 _MAX_GROUP = 1 << 26, 200  # bytes of a group of rows, which may be one value: as above
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @register_reader("parquet", endings=(".parquet",), matches=starts_with(rb"PAR1"))
@@ -65,14 +55,11 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
             opened = parquet.ParquetFile(file)
             rows = _check_parquet(path, opened.metadata, file.seek(0, io.SEEK_END))
             names = opened.schema_arrow.names
-            twice = [name for name, count in Counter(names).items() if count > 1]
-            if twice:
+            if twice := duplicates(names):
                 raise DataError(f"{path} has two columns {twice[0]!r}. Rename one of them.")
-            start, kinds = 1, _described(opened.schema_arrow.metadata)
-            for batch in opened.iter_batches(rows):
-                yield from _rows(path, batch, start, bad, kinds)
-                start += batch.num_rows
-    except (pyarrow.ArrowException, EOFError, zlib.error, OSError) as error:
+            kinds = _described(opened.schema_arrow.metadata)
+            yield from _records(path, opened.iter_batches(rows), kinds, bad)
+    except (pyarrow.ArrowException, OSError, *DAMAGED) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"Cannot read {path}: {error.strerror}.") from None
         # Arrow and gzip raise an OSError without a number for invalid compressed data.
@@ -115,55 +102,70 @@ def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
 
 
 def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
-    file = stack.enter_context(open_regular(path))
-    magic = file.read(len(_GZIP_MAGIC))
-    file.seek(0)
-    if magic != _GZIP_MAGIC:
+    file = stack.enter_context(open_bytes(path))
+    if isinstance(file, io.BufferedReader):
         return file
     unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
     most = max(_MAX_UNPACKED[0], _MAX_UNPACKED[1] * path.stat().st_size)
-    with gzip.open(file) as packed:
-        while piece := packed.read(1 << 20):
-            unpacked.write(piece)
-            if unpacked.tell() > most:
-                raise DataError(f"{path} unpacks to more than {most:,} bytes, as bombs do.")
+    while piece := file.read(1 << 20):
+        unpacked.write(piece)
+        if unpacked.tell() > most:
+            raise DataError(f"{path} unpacks to more than {most:,} bytes, as bombs do.")
     unpacked.seek(0)
     return unpacked
 
 
-def _rows(
-    path: Path, batch: Any, start: int, bad: BadRecords, kinds: Mapping[str, Any] = {}
+def _records(
+    path: Path, batches: Iterable[Any], kinds: Mapping[str, Any], bad: BadRecords
 ) -> Iterator[Record]:
+    """Yields the rows of Arrow's batches, with class names and pictures.
+
+    Args:
+      path: the file or folder, for places.
+      batches: batches or tables.
+      kinds: columns as the library `datasets` describes them, as far as it does.
+      bad: policy for rows that are no text, or whose pictures cannot be decoded.
+    """
+    for number, row in enumerate(itertools.chain.from_iterable(map(_rows, batches)), 1):
+        place = Place(path, number, unit="row")
+        if isinstance(row, str):
+            bad.report(place, row)
+            continue
+        try:
+            for name, kind in kinds.items():
+                described = json.dumps(kind)
+                if '"ClassLabel"' in described or '"Image"' in described:
+                    row[name] = _value(kind, row[name])
+        except (OSError, ValueError, IndexError, DataError) as error:
+            bad.report(place, f"cannot be decoded: {error}")
+        else:
+            yield Record(place, with_dotted(row))
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any] | str]:
+    """Yields the rows of a batch, or why one cannot be read."""
     import pyarrow
 
     try:
         rows = batch.to_pylist()
-    except UnicodeDecodeError:
-        rows = None
+    except UnicodeDecodeError as error:
+        if batch.num_rows > 1:
+            for number in range(batch.num_rows):
+                yield from _rows(batch.slice(number, 1))
+            return
+        *others, last = batch.schema.names
+        parts = ((name, next(_rows(batch.select([name])))) for name in others)
+        broken = next((name for name, part in parts if isinstance(part, str)), last)
+        yield f"the column {broken!r} is not UTF-8 ({error.reason})"
+        return
+    # Hive, Impala and old versions of pandas do not mark texts as such.
     binary = [f.name for f in batch.schema if pyarrow.types.is_binary(f.type)]
-    for i in range(batch.num_rows):
-        place = Place(path, start + i, unit="row")
-        try:
-            values = rows[i] if rows is not None else batch.slice(i, 1).to_pylist()[0]
-            # Hive, Impala and old versions of pandas do not mark texts as such.
-            for name in binary:
-                with contextlib.suppress(UnicodeDecodeError):
-                    if values[name] is not None and b"\0" not in values[name]:
-                        values[name] = values[name].decode()
-        except UnicodeDecodeError as error:
-            column = _broken_column(batch.slice(i, 1))
-            bad.report(place, f"the column {column} is not UTF-8 ({error.reason})")
-            continue
-        yield from _converted(place, values, kinds, bad)
-
-
-def _broken_column(row: Any) -> str:
-    for name in row.schema.names:
-        try:
-            row.column(name).to_pylist()
-        except UnicodeDecodeError:
-            return repr(name)
-    raise AssertionError("a row without fault was refused")
+    for row in rows:
+        for name in binary:
+            with contextlib.suppress(UnicodeDecodeError):
+                if row[name] is not None and b"\0" not in row[name]:
+                    row[name] = row[name].decode()
+        yield row
 
 
 def _match_excel(head: Head) -> Match | None:
@@ -173,7 +175,7 @@ def _match_excel(head: Head) -> Match | None:
     try:
         name, rows = sheet_of(head.path)
     except DataError as error:
-        return Match(0.6, refusal=str(error))
+        return Match(1.0 if is_zip else 0.6, refusal=str(error))
     doubts = [f"the sheet {name!r} is read, the first that is not empty."]
     width = max(len(row) for _, row in rows)
     cells = [[*map(_cell, row), *[None] * (width - len(row))] for _, row in rows[: 1 + _INSPECTED]]
@@ -205,11 +207,10 @@ def read_excel(
     width = max(len(row) for _, row in numbered)
     names = [str(place) for place in range(width)]
     if header:
-        named = [str(v).strip() if _is_filled(v) else "" for v in numbered.pop(0)[1]]
+        named = [str(v).strip() if v not in _EMPTY else "" for v in numbered.pop(0)[1]]
         named += [""] * (width - len(named))
         names = [name or f"{UNNAMED}{place}" for place, name in enumerate(named)]
-    twice = [one for one, count in Counter(names).items() if count > 1]
-    if twice:
+    if twice := duplicates(names):
         raise DataError(f"{path}, sheet {name!r}: two columns are {twice[0]!r}. Rename one.")
     for number, row in numbered:
         values = (*map(_cell, row), *[None] * (width - len(row)))
@@ -234,8 +235,8 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
         "defusedxml", "excel", needs, DataError
     )  # openpyxl itself uses it, where it is installed
     openpyxl = require("openpyxl", "excel", needs, DataError)
+    content = file_content(path, "workbook")
     try:
-        content = read_bytes(path)
         _check_members(path, content)
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
         with contextlib.closing(book):
@@ -248,13 +249,12 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
     except DataError:
         raise
     except Exception as error:  # openpyxl raises errors of many kinds for damaged files
-        if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"Cannot read {path}: {error.strerror}.") from None
         why = str(error) or type(error).__name__
         raise DataError(f"{path} is no workbook of Excel, or is damaged: {why}") from None
     raise DataError(f"{path} is empty: no sheet of it has a row ({', '.join(sheets)}).")
 
 
+_EMPTY = (None, "")
 _INSPECTED = 1000  # rows from which the header is inferred
 _MAX_ROWS = 1_048_576  # of Excel
 _MAX_CELLS = 20_000_000  # up to the last filled one of each row
@@ -280,7 +280,7 @@ def _filled_rows(path: Path, sheet: Any) -> list[tuple[int, tuple[Any, ...]]]:
     cells = widest = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
         width = len(row)
-        while width and not _is_filled(row[width - 1]):
+        while width and row[width - 1] in _EMPTY:
             width -= 1
         if width:
             rows.append((number, tuple(row[:width])))
@@ -291,10 +291,6 @@ def _filled_rows(path: Path, sheet: Any) -> list[tuple[int, tuple[Any, ...]]]:
                 f"{_MAX_CELLS:,} cells. Save it as CSV."
             )
     return rows
-
-
-def _is_filled(value: Any) -> bool:
-    return value is not None and value != ""
 
 
 def _cell(value: Any) -> Any:
@@ -344,7 +340,10 @@ def read_huggingface(
         rows = datasets.load_dataset(hub, config or None, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"Cannot load {hub} ({config or 'default'}, {split}): {error}") from None
-    return _huggingface_rows(Path(hub), rows, bad)
+    stored = rows.with_format("arrow")  # the library itself decodes pictures of any format
+    starts = range(0, len(rows), _BATCH_ROWS)
+    batches = (stored[start : start + _BATCH_ROWS] for start in starts)
+    return _records(Path(hub), batches, rows.features.to_dict(), bad)
 
 
 def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
@@ -371,48 +370,21 @@ def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
         raise DataError(f"Cannot load {path}: {error!r}") from None
     if split and saved_split not in ("None", split):
         raise DataError(f"{path} is the split {saved_split}, and the option split says {split}.")
-    return _arrow_rows(path, files, kinds or {}, bad)
+    return _records(path, itertools.chain.from_iterable(map(_stored, files)), kinds or {}, bad)
 
 
-def _arrow_rows(
-    path: Path, files: Sequence[Path], kinds: Mapping[str, Any], bad: BadRecords
-) -> Iterator[Record]:
+def _stored(file: Path) -> Iterator[Any]:
+    """Yields the batches of an Arrow file."""
     import pyarrow
 
-    start = 1
-    for file in files:
-        try:
-            with (
-                pyarrow.memory_map(check_regular(file)) as source,
-                pyarrow.ipc.open_stream(source) as stream,
-            ):
-                for batch in stream:
-                    yield from _rows(path, batch, start, bad, kinds)
-                    start += batch.num_rows
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"Cannot load {file}: {error}") from None
-
-
-def _huggingface_rows(path: Path, rows: Any, bad: BadRecords) -> Iterator[Record]:
-    kinds = rows.features.to_dict()
-    rows = rows.with_format("arrow")  # the library itself decodes pictures of any format
-    for start in range(0, len(rows), _BATCH_ROWS):
-        yield from _rows(path, rows[start : start + _BATCH_ROWS], start + 1, bad, kinds)
-
-
-def _converted(
-    place: Place, row: dict[str, Any], kinds: Mapping[str, Any], bad: BadRecords
-) -> Iterator[Record]:
-    """Yields a row with class names and pictures, unless a picture is bad."""
     try:
-        for name, kind in kinds.items():
-            described = json.dumps(kind)
-            if '"ClassLabel"' in described or '"Image"' in described:
-                row[name] = _value(kind, row[name])
-    except (OSError, ValueError, IndexError, DataError) as error:
-        bad.report(place, f"cannot be decoded: {error}")
-    else:
-        yield Record(place, with_dotted(row))
+        with (
+            pyarrow.memory_map(check_regular(file)) as source,
+            pyarrow.ipc.open_stream(source) as stream,
+        ):
+            yield from stream
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"Cannot load {file}: {error}") from None
 
 
 def _value(kind: Any, value: Any) -> Any:

@@ -7,7 +7,7 @@ import functools
 import io
 import itertools
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -187,6 +187,22 @@ def raw_lines(path: Path, encoding: str) -> Iterator[bytes]:
     return _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
 
 
+def read_whole(path: Path, encoding: str) -> str:
+    """Returns the text of a file, compressed or not.
+
+    Raises:
+      DataError: the file cannot be read, or is not of the encoding.
+      UsageError: the encoding is unknown.
+    """
+    raw = b"".join(read_raw_lines(path, whole=True))
+    try:
+        return raw.decode(known_encoding(path, encoding) or "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: byte {error.start + 1} is not {encoding or 'UTF-8'} ({error.reason})."
+        ) from None
+
+
 def _encoded_lines(path: Path, encoding: str) -> Iterator[bytes]:
     """Yields the lines of a file of another encoding, in UTF-8."""
     try:
@@ -207,16 +223,13 @@ def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
-def _is_full(numbered: Numbered) -> bool:
-    return numbered[1] is None or bool(numbered[1].strip(" \t\r\n"))
-
-
 def blocks_of(lines: Iterable[Numbered]) -> Iterator[list[tuple[int, str]]]:
     """Yields the lines between lines of only spaces and tabs, without their ends.
 
     Blocks with an undecodable line are skipped.
     """
-    for is_full, held in itertools.groupby(lines, key=_is_full):
+    is_blank = re.compile(r"[ \t\r\n]*").fullmatch
+    for is_full, held in itertools.groupby(lines, lambda n: n[1] is None or not is_blank(n[1])):
         block = [(number, line and without_end(line)) for number, line in held]
         if is_full and all(line is not None for _, line in block):
             yield cast("list[tuple[int, str]]", block)
@@ -238,14 +251,33 @@ def column_of_piece(line: str, number: int) -> int:
     return start + 1 if number < 0 else len(line) + 1
 
 
+def duplicates(names: Iterable[str]) -> list[str]:
+    """Returns the names that occur more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def column_of_field(fields: Sequence[str], number: int, between: str) -> int:
+    """Returns the start column, from 1, of a field; or the end of a line that has fewer fields."""
+    start = len(between.join(fields[:number])) + 1
+    return start + len(between) * (0 < number < len(fields))
+
+
 def _match_plain(head: Head) -> Match | None:
     if not head.full_lines:
         return None
     if len(head.lines) == 1 and "\r" in head.lines[0]:
         why = f"{head.path} holds carriage returns; {CONVERT_RETURNS}"
         return Match(0.1, refusal=why)
-    doubt = f"{head.path.name} is taken for plain text, one text on each line."
-    return Match(0.1, doubts=() if head.has_ending(".txt", ".text") else (doubt,))
+    doubts = [f"{head.path.name} is taken for plain text, one text on each line."]
+    doubts = [] if head.has_ending(".txt", ".text") else doubts
+    marked = [match[0] for line in head.full_lines if (match := _MARK.search(line))]
+    if len(marked) * 10 > len(head.full_lines):
+        shown = f"{len(marked)} of {len(head.full_lines)} lines hold {marked[0]!r}"
+        doubts.append(f"{shown}: if it is markup of a format, convert it to one that is read.")
+    return Match(0.1, doubts=doubts)
+
+
+_MARK = re.compile(r"\t|#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )")
 
 
 @register_reader("lines", endings=(".txt", ".text"), matches=_match_plain)

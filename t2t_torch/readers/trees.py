@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.head import Head, Match
+from t2t_torch.readers.head import SURE, Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.registry import register_reader
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
@@ -27,10 +27,9 @@ _OPENS = re.compile(r"\s*(\(\s*\(?\S|\[(IN|SL):)")
 
 
 def _match_trees(head: Head) -> Match | None:
-    if not head.full_lines or not _OPENS.match(head.full_lines[0]):
-        return None
-    opening = sum(bool(_OPENS.match(line)) for line in head.full_lines)
-    if opening < len(head.full_lines) and "\t" in head.full_lines[0]:
+    lines = [line for line in head.full_lines if line[0] not in _BLANKS] or head.full_lines
+    opening = sum(bool(_OPENS.match(line)) for line in lines)
+    if not opening or opening < SURE * len(lines) or (opening < len(lines) and "\t" in lines[0]):
         return None
     balanced = head.text.count("(") + head.text.count("[")
     closed = head.text.count(")") + head.text.count("]")
@@ -99,8 +98,7 @@ class _TreeFile:
                     "the bracket that opens here is not closed before another tree begins, in a "
                     "line that is not indented more"
                 )
-        if self._skipping and opens:
-            self._skipping = False
+        self._skipping = self._skipping and not opens
         return not self._skipping
 
     def _read(self, number: int, line: str, start: int) -> Iterator[Record]:

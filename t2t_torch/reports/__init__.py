@@ -114,11 +114,7 @@ def describe_value(feature: Feature, value: Any) -> str:
     return describe_entry(value)
 
 
-@describe_value.register
-def _(feature: ClassLabel, value: Any) -> str:
-    return "(unknown)" if value is None else str(value)
-
-
+describe_value.register(ClassLabel, lambda feature, value: describe_entry(value))
 describe_value.register(MultiLabel, lambda feature, value: ", ".join(value) or "(none)")
 
 

@@ -274,9 +274,8 @@ def _by_word(
 def _(feature: Real, name: str, train: SplitRows, dev: SplitRows) -> list[Baseline]:
     values, expected = (np.stack([*split.rows(name)]).astype(np.float64) for split in (train, dev))
     scale = np.asarray(feature.std or [1.0])
-    error = float(np.sqrt((((expected - values.mean(0)) * scale) ** 2).mean()))
-    found = [Baseline(name, "rmse", error, "the mean", less_is_better=True)]
-    for scores, method in _fit(train, dev, values, -1):
+    found = []
+    for scores, method in [(values.mean(0), "the mean"), *_fit(train, dev, values, -1)]:
         error = float(np.sqrt((((expected - scores) * scale) ** 2).mean()))
         found.append(Baseline(name, "rmse", error, method, less_is_better=True))
     return found

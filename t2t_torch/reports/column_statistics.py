@@ -6,7 +6,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -316,11 +316,8 @@ def pair_histogram(
 def extremes(lengths: npt.NDArray[Any], count: int, *, longest: bool) -> Sequence[int]:
     """Returns the longest or the shortest rows; the first ones of equal length."""
     keys = -lengths.astype(np.int64) if longest else lengths
-    count = min(count, len(keys))
-    limit = np.partition(keys, count - 1)[count - 1]
-    below = np.flatnonzero(keys < limit)
-    rows = np.concatenate([below, np.flatnonzero(keys == limit)[: count - len(below)]])
-    return [int(row) for row in rows[np.argsort(keys[rows], kind="stable")]]
+    rows: list[int] = np.argsort(keys, kind="stable")[:count].tolist()
+    return rows
 
 
 def _histogram(
@@ -558,13 +555,14 @@ class Bucket:
     """Batches of rows in a range of lengths, in tokens.
 
     Attributes:
-      low: minimum length.
+      low: minimum length, in positions.
       high: maximum length; None for no maximum.
       batch_size: number of rows of a full batch.
       rows: number of rows of the batches, including shorter ones left over from the bucket below.
       batches: number of batches of an epoch.
       tokens: number of tokens of all features.
       positions: number of positions of all features, including padding.
+      boundary: exclusive upper bound of the lengths; of the last bucket, of those that there are.
     """
 
     low: int
@@ -574,6 +572,7 @@ class Bucket:
     batches: int
     tokens: int
     positions: int
+    boundary: int
 
     @property
     def padding(self) -> float:
@@ -719,18 +718,11 @@ class RowKeys:
         cls, inputs: Mapping[str, Hashes], targets: Mapping[str, Hashes], rest: Hashes
     ) -> RowKeys:
         """Combines the hashes of features; `rest` is for features that are neither."""
-        joined = _joined(inputs)
-        wanted = _joined(targets)
         zero = np.zeros_like(rest)
-        both = combined(zero if joined is None else joined, zero if wanted is None else wanted)
-        return cls(combined(both, rest), joined, zero if wanted is None else wanted)
-
-
-def _joined(hashes: Mapping[str, Hashes]) -> Hashes | None:
-    joined: Hashes | None = None
-    for values in hashes.values():
-        joined = values if joined is None else combined(joined, values)
-    return joined
+        joined = functools.reduce(combined, inputs.values()) if inputs else None
+        wanted = functools.reduce(combined, targets.values()) if targets else zero
+        both = combined(zero if joined is None else joined, wanted)
+        return cls(combined(both, rest), joined, wanted)
 
 
 def distinct(hashes: Hashes) -> int:
@@ -744,21 +736,19 @@ def repeats_of(keys: RowKeys) -> Repeats:
     repeated = np.flatnonzero(first[group] < np.arange(len(group)))
     most = int(np.argmax(sizes))
     examples = _pairs(first[group], repeated)
-    most_row, most_times = int(first[most]), int(sizes[most])
+    whole = Repeats(len(repeated), examples, int(sizes[most]), int(first[most]), None, (), None)
     if keys.inputs is None:
-        return Repeats(len(repeated), examples, most_times, most_row, None, (), None)
+        return whole
     first, group, sizes = _groups(keys.inputs)
     firsts = first[group]
     alike = np.flatnonzero(firsts < np.arange(len(group)))
     contradictory = np.unique(group[keys.targets != keys.targets[firsts]])
-    return Repeats(
-        rows=len(repeated),
-        examples=examples,
-        most_times=most_times,
-        most_row=most_row,
+    # A row that repeats another one is not named again among those with the same inputs.
+    rest = np.setdiff1d(alike, repeated, assume_unique=True)
+    return replace(
+        whole,
         inputs=len(alike),
-        # Equal rows are already in `examples`.
-        input_examples=_pairs(firsts, np.setdiff1d(alike, repeated, assume_unique=True)),
+        input_examples=_pairs(firsts, rest),
         contradictions=int(sizes[contradictory].sum()),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from t2t_torch.data.shards import Shards
+from t2t_torch.errors import listed
 from t2t_torch.features import Feature
 from t2t_torch.features.feature import select_labels
 from t2t_torch.mode import Split
@@ -28,6 +29,7 @@ from t2t_torch.reports.section import (
     number,
     pad,
     percent,
+    subject,
     visible,
     width,
 )
@@ -178,9 +180,8 @@ def _label_notes(feature: FeatureStats) -> Iterator[Note]:
         if labels is None:
             continue
         if split == Split.TRAIN.value and labels.absent:
-            names = ", ".join(labels.absent[:_TOP_LABELS])
-            more = "" if len(labels.absent) <= _TOP_LABELS else ", …"
-            yield Note(f"Never in training ({len(labels.absent):,}): {names}{more}")
+            names = listed(labels.absent, _TOP_LABELS)
+            yield Note(f"Never in training ({len(labels.absent):,}): {names}")
         if labels.unknown:
             share = percent(labels.unknown / labels.total)
             yield Note(f"Unknown to training, in {split}: {labels.unknown:,} ({share}).")
@@ -250,7 +251,6 @@ def _duplicates(statistics: DatasetStatistics) -> Section:
         cells = ["" if count is None else number(count) for count in counts]
         rows.append([split, number(statistics.rows[split]), *cells])
     head = ("split", "rows", "same row", "same inputs", "other targets", "most times")
-    blocks: list[Block] = [Table(head, rows, frozenset({0}), "Within a split")] if rows else []
     crossed: list[list[Cell]] = []
     for cross in statistics.overlaps:
         size = max(1, statistics.rows[cross.split])
@@ -258,20 +258,21 @@ def _duplicates(statistics: DatasetStatistics) -> Section:
         if cross.inputs is not None:
             shares += [number(cross.inputs), percent(cross.inputs / size)]
         crossed.append([cross.split, cross.other, *shares, "", ""][:6])
-    if crossed:
-        across = ("rows of", "also in", "same row", "share", "same inputs", "share")
-        blocks.append(Table(across, crossed, frozenset({0, 1}), "Across splits"))
     near: list[list[Cell]] = [
         [one.split, one.other, number(one.rows), percent(one.rows / statistics.rows[one.split])]
         for one in statistics.near
         if one.rows
     ]
-    if near:
-        among = ("rows of", "nearly in", "rows", "share")
-        blocks.append(Table(among, near, frozenset({0, 1}), "Near-duplicates"))
-    if examples := list(_duplicate_examples(statistics)):
-        columns = ("what", "split", "row", "begins with")
-        blocks.append(Table(columns, examples, frozenset({0, 1, 3}), "Examples"))
+    across = ("rows of", "also in", "same row", "share", "same inputs", "share")
+    among = ("rows of", "nearly in", "rows", "share")
+    columns = ("what", "split", "row", "begins with")
+    tables = (
+        Table(head, rows, frozenset({0}), "Within a split"),
+        Table(across, crossed, _FIRST_TWO, "Across splits"),
+        Table(among, near, _FIRST_TWO, "Near-duplicates"),
+        Table(columns, list(_duplicate_examples(statistics)), frozenset({0, 1, 3}), "Examples"),
+    )
+    blocks = [table for table in tables if table.rows]
     meaning = (
         "Same row: it equals an earlier one in every feature.  Same inputs: these equal an "
         "earlier row's, whatever the targets.  Other targets: rows whose inputs are there with "
@@ -336,7 +337,6 @@ _UNKNOWN_WORDS = 0.02
 _BYTE_FALLBACK = 0.05
 _ONE_LABEL = 0.9
 _PADDING = 0.2
-_SHOWN_LABELS = 5
 _RARE = 10  # times in training
 _MAJORITY = 0.8  # share of one label
 _IMBALANCE = 20  # ratio of the most frequent label to the least frequent one that is not rare
@@ -362,34 +362,26 @@ def findings(statistics: DatasetStatistics) -> list[str]:
 def _of_rows(statistics: DatasetStatistics) -> Iterator[str]:
     for split, count in statistics.skipped.items():
         if count:
-            verb = "was" if count == 1 else "were"
-            yield f"{counted(count, 'bad record')} of {split} {verb} left out by t2t-datagen."
+            yield f"{subject(count, 'bad record', split, 'was')} left out by t2t-datagen."
     for split, repeats in statistics.repeats.items():
         if repeats.rows:
-            share = percent(repeats.rows / statistics.rows[split])
-            verb = "repeats" if repeats.rows == 1 else "repeat"
-            yield f"{counted(repeats.rows, 'row')} of {split} ({share}) {verb} an earlier row."
+            of = f"{split} ({percent(repeats.rows / statistics.rows[split])})"
+            yield f"{subject(repeats.rows, 'row', of, 'repeats')} an earlier row."
         if repeats.contradictions:
-            yield (
-                f"{counted(repeats.contradictions, 'row')} of {split} have inputs that are there "
-                "with other targets too."
-            )
+            what = subject(repeats.contradictions, "row", split, "has")
+            yield f"{what} inputs that are there with other targets too."
 
 
 def _of_overlaps(statistics: DatasetStatistics) -> Iterator[str]:
     for overlap in statistics.overlaps:
         split, other, size = overlap.split, overlap.other, statistics.rows[overlap.split]
         if overlap.rows:
-            verb = "is" if overlap.rows == 1 else "are"
-            share = percent(overlap.rows / size)
-            yield f"{counted(overlap.rows, 'row')} of {split} ({share}) {verb} also in {other}."
+            of = f"{split} ({percent(overlap.rows / size)})"
+            yield f"{subject(overlap.rows, 'row', of, 'is')} also in {other}."
         more = 0 if overlap.inputs is None else overlap.inputs - overlap.rows
         if more:
-            verb = "has" if more == 1 else "have"
-            yield (
-                f"{counted(more, 'row')} of {split} ({percent(more / size)}) {verb} inputs that "
-                f"are in {other} with other targets."
-            )
+            what = subject(more, "row", f"{split} ({percent(more / size)})", "has")
+            yield f"{what} inputs that are in {other} with other targets."
 
 
 def _of_near_duplicates(statistics: DatasetStatistics) -> Iterator[str]:
@@ -399,18 +391,13 @@ def _of_near_duplicates(statistics: DatasetStatistics) -> Iterator[str]:
         more = near.rows - known.get((near.split, near.other), near.rows)
         if more > 0:
             where = f"of {near.other}" if near.split != near.other else "before them"
-            share, verb = percent(more / statistics.rows[near.split]), "repeat" + "s" * (more == 1)
-            yield (
-                f"{counted(more, 'more row')} of {near.split} ({share}) nearly {verb} the inputs "
-                f"of a row {where}."
-            )
+            of = f"{near.split} ({percent(more / statistics.rows[near.split])}) nearly"
+            yield f"{subject(more, 'more row', of, 'repeats')} the inputs of a row {where}."
 
 
 def _of_texts(feature: FeatureStats, split: str, figures: SplitFeatureStats) -> Iterator[str]:
     if figures.lengths and figures.lengths.empty:
-        verb = "has" if figures.lengths.empty == 1 else "have"
-        empty = counted(figures.lengths.empty, "row")
-        yield f"{empty} of {split} {verb} nothing in {feature.name}."
+        yield f"{subject(figures.lengths.empty, 'row', split, 'has')} nothing in {feature.name}."
     unknowns = figures.unknowns
     if unknowns is None:
         return
@@ -433,9 +420,8 @@ def _of_labels(feature: FeatureStats) -> Iterator[str]:
         yield from label_findings(feature.name, train.labels, is_class=feature.kind == "ClassLabel")
     for split, figures in feature.splits.items():
         if figures.labels and figures.labels.unknown:
-            verb = "is" if figures.labels.unknown == 1 else "are"
-            unknown = counted(figures.labels.unknown, "label")
-            yield f"{unknown} of {feature.name} in {split} {verb} unknown to training."
+            of = f"{feature.name} in {split}"
+            yield f"{subject(figures.labels.unknown, 'label', of, 'is')} unknown to training."
 
 
 def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterator[str]:
@@ -447,9 +433,8 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
       is_class: True if a row has one label.
     """
     if absent := labels.absent:
-        verb = "is" if len(absent) == 1 else "are"
-        what = counted(len(absent), "label")
-        yield f"{what} of {name} {verb} never in training: {_listed(absent)}."
+        what = subject(len(absent), "label", name, "is")
+        yield f"{what} never in training: {listed(absent)}."
     ranked = labels.most_frequent()
     label, count = label_text(ranked[0][0]), ranked[0][1]
     if len(ranked) > 1 and count > _ONE_LABEL * labels.total:
@@ -457,9 +442,8 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         yield f"{share} of the labels of {name} in training are {label}."
     rare = [f"{label_text(one)} ({number(n)})" for one, n in ranked if 0 < n < _RARE]
     if rare:
-        verb = "occurs" if len(rare) == 1 else "occur"
-        what = counted(len(rare), "label")
-        yield f"{what} of {name} {verb} fewer than {_RARE} times in training: {_listed(rare)}."
+        what = subject(len(rare), "label", name, "occurs")
+        yield f"{what} fewer than {_RARE} times in training: {listed(rare)}."
     least = _least(labels)
     if is_class and is_imbalanced(labels):
         other = f", {label_text(least[0])} in {number(least[1])}" if least is not None else ""
@@ -469,7 +453,7 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         )
     if twice := [" = ".join(map(repr, names)) for names in spellings(labels.labels)]:
         mend = "t2t-datagen --merge_labels merges them"
-        yield f"Labels of {name} differ only by case or blanks: {_listed(twice)}; {mend}."
+        yield f"Labels of {name} differ only by case or blanks: {listed(twice)}; {mend}."
 
 
 def is_imbalanced(labels: LabelCounts) -> bool:
@@ -508,20 +492,13 @@ def labels_in_training(
             yield target, feature, StoredColumn(shards.column(features.columns[target]))
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Returns the first names, and how many others there are."""
-    more = f" and {len(names) - _SHOWN_LABELS} more" if len(names) > _SHOWN_LABELS else ""
-    return ", ".join(names[:_SHOWN_LABELS]) + more
-
-
 def _of_batches(statistics: DatasetStatistics) -> Iterator[str]:
     table = statistics.buckets
     if table is None:
         return
     if table.left_out:
-        verb = "is" if table.left_out == 1 else "are"
-        rows = counted(table.left_out, "row")
-        yield f"{rows} of training {verb} too long or too short, and left out of every epoch."
+        what = subject(table.left_out, "row", "training", "is")
+        yield f"{what} too long or too short, and left out of every epoch."
     if table.padding > _PADDING:
         yield f"{percent(table.padding)} of the positions of training batches are padding."
 

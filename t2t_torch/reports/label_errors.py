@@ -87,8 +87,6 @@ def label_errors_of(
     Raises:
       DataError: the data is missing or damaged.
     """
-    if problem.mixing_schedule is not None:
-        return
     features = problem.features(data_dir)
     shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
     inputs = [*select_texts(features.inputs)][:2]

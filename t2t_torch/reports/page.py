@@ -49,7 +49,6 @@ def page(
         heading=statistics.problem,
         place=statistics.data_dir,
         tiles=tuple(_tiles(statistics)),
-        note="",
         findings=findings or ["Nothing odd was found."],
         writer="t2t-data",
     )
@@ -64,19 +63,19 @@ class PageHead:
       title: title of the window.
       heading: heading of the page.
       place: location of the data.
+      writer: command that has written the page.
       tiles: (number, label) of the most important figures.
       note: sentence below them, or "".
       findings: warnings; the box is omitted if empty.
-      writer: command that has written the page.
     """
 
     title: str
     heading: str
     place: str
-    tiles: Sequence[tuple[str, str]]
-    note: str
-    findings: Sequence[str]
     writer: str
+    tiles: Sequence[tuple[str, str]] = ()
+    note: str = ""
+    findings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -555,9 +555,10 @@ def heat_maps(
     least = math.ceil(math.sqrt(len(matrices)))  # near a square, if possible without a gap
     wide = next((n for n in range(least, 2 * least) if len(matrices) % n == 0), least)
     high = math.ceil(len(matrices) / wide)
-    panel = [max(_LEAST_PANEL, _CELL * len(words)) for words in (columns, rows)]
-    if numbers is not None and len(rows) <= _MOST_NUMBERS:
-        panel = [max(_LEAST_PANEL, 2.4 * _CELL * len(words)) for words in (columns, rows)]
+    if len(rows) > _MOST_NUMBERS:
+        numbers = None
+    cell = _CELL if numbers is None else 2.4 * _CELL
+    panel = [max(_LEAST_PANEL, cell * len(words)) for words in (columns, rows)]
     size = (wide * (panel[0] + 0.2) + 1.3, high * (panel[1] + 0.25) + 1.5)
     installed = font_manager.get_font_names()
     fonts = [font for font in _FONTS if font in installed]
@@ -577,14 +578,10 @@ def heat_maps(
                 ax.set_xlabel(axes[1])
             if place % wide == 0:
                 ax.set_ylabel(axes[0])
-            if numbers is not None and len(rows) <= _MOST_NUMBERS:
-                matrix = matrices[place]
-                for row, label in enumerate(numbers):
-                    for column, value in enumerate(label):
-                        color = "white" if matrix[row, column] > 0.6 else "black"
-                        ax.text(
-                            column, row, value, ha="center", va="center", fontsize=7, color=color
-                        )
+            for row, label in enumerate(numbers or ()):
+                for column, value in enumerate(label):
+                    color = "white" if matrices[place][row, column] > 0.6 else "black"
+                    ax.text(column, row, value, ha="center", va="center", fontsize=7, color=color)
         figure.suptitle(visible(title), fontsize=9)
         figure.colorbar(image, ax=list(panels), shrink=0.6, aspect=30)
     return figure

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import itertools
 import math
+import re
+import time
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -229,9 +231,23 @@ def percent(share: float) -> str:
     return f"{100 * share:.{places}f} %"
 
 
+def time_text(seconds: float) -> str:
+    """Returns a time since 1970 as local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
 def counted(count: int, noun: str) -> str:
     """Formats a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+_PLURALS = {"is": "are", "was": "were", "has": "have"}
+
+
+def subject(count: int, noun: str, of: str, verb: str) -> str:
+    """Returns the beginning of a sentence, given in the singular: "2 rows of dev have"."""
+    several = _PLURALS.get(verb, verb.removesuffix("s"))
+    return f"{counted(count, noun)} of {of} {verb if count == 1 else several}"
 
 
 _JOINERS = "\u200c\u200d"  # parts of words and of emoji, and no danger to a terminal
@@ -253,11 +269,7 @@ def _escape(character: str) -> str:
 
 def label_text(label: str) -> str:
     """Returns a label with blanks at its ends made visible; "(empty)" for none."""
-    inner = label.strip(" ")
-    if not inner:
-        return "␣" * len(label) or "(empty)"
-    start = len(label) - len(label.lstrip(" "))
-    return f"{'␣' * start}{inner}{'␣' * (len(label) - start - len(inner))}"
+    return re.sub(r"\A +| +\Z", lambda blanks: "␣" * len(blanks[0]), label) or "(empty)"
 
 
 def command_line(command: str, label: str = "") -> Markup:

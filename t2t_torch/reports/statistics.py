@@ -382,8 +382,6 @@ class Reader:
         )
 
     def _histogram(self, name: str, feature: Feature) -> per_column.Histogram | None:
-        if not self._shards:
-            return None
         if name in select_measured(self.features.all):
             return per_column.histogram_of(
                 {split: one[name] for split, one in self._lengths.items()}
@@ -513,7 +511,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         fields = (one.name for one in dataclasses.fields(value))
         plain = {name: _plain(getattr(value, name)) for name in fields}
-        return {name: one for name, one in plain.items() if name != "pictures"}
+        return {name: one for name, one in plain.items() if name not in ("pictures", "boundary")}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (tuple, list)):

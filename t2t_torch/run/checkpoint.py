@@ -18,14 +18,14 @@ from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, read_json
 from t2t_torch.run.checksums import Explanations
-from t2t_torch.run.storage import make_folder, sync_folder, write_file
+from t2t_torch.run.storage import sync_folder, write_file
 from t2t_torch.run.tensors import (
+    STATELESS,
     TensorSlice,
     chunks_of,
     load_optimizer,
     load_weights,
     model_tensors,
-    optimizer_metadata,
     optimizer_tensors,
     part_header,
     part_name,
@@ -381,25 +381,8 @@ class Checkpoint:
         return read_tensors(stored) if stored else {}
 
     @classmethod
-    def write(cls, path: Path, snapshot: Snapshot, *, metadata: Explanations) -> None:
-        """Writes a snapshot to a new folder, flushes it to disk and verifies it by reading it back.
-
-        Args:
-          path: temporary folder, which must not exist.
-          snapshot: the snapshot.
-          metadata: metadata of the run.
-
-        Raises:
-          OSError: it cannot be written.
-          CheckpointError: the content read back differs.
-        """
-        make_folder(path)
-        files = cls.write_tensors(path, snapshot)
-        cls.write_rest(path, snapshot, files, metadata)
-
-    @classmethod
     def write_tensors(cls, path: Path, snapshot: Snapshot) -> Files:
-        """Writes the tensors of a snapshot; those of a sharded one into existing folders.
+        """Writes the tensors of a snapshot into existing folders, flushed to disk.
 
         Returns:
           the manifest entries of the files, each verified by reading it back.
@@ -408,7 +391,7 @@ class Checkpoint:
           OSError: they cannot be written.
           CheckpointError: the content read back differs.
         """
-        headers = {"optimizer": optimizer_metadata(snapshot.stateless)}
+        headers = {"optimizer": {STATELESS: json.dumps(snapshot.stateless)}}
         contents = {}
         for kind, tensors in kinds_of(snapshot).items():
             name, header = f"{kind}.safetensors", headers.get(kind, {})

@@ -29,18 +29,17 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from pathlib import Path
-from typing import Any
 
 import pydantic
 import safetensors
 
+from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, sync
 from t2t_torch.reporter import message
 from t2t_torch.run.checkpoint import MANIFEST, Checkpoint, Snapshot, kinds_of
 from t2t_torch.run.checksums import Explanations
 from t2t_torch.run.storage import (
-    ProcessGroup,
     RetryPolicy,
     checkpoint_folders,
     folders_set_aside,
@@ -237,16 +236,16 @@ class Ratings:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_share(
-    snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: ProcessGroup
+def write(
+    snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: World
 ) -> None:
-    """Writes this process's shards; returns once the whole checkpoint is complete.
+    """Writes what this process has of a state; returns once the whole checkpoint is complete.
 
     The main process creates the folder.  When all processes have written and verified their files,
     it adds the manifest with their checksums and renames the folder.
 
     Args:
-      snapshot: a sharded snapshot.
+      snapshot: the snapshot.
       final: the resulting checkpoint.
       begin: called in the main process; creates and returns the temporary folder, or returns None
         if the checkpoint already exists.
@@ -257,20 +256,20 @@ def write_share(
         checkpoint is left.
       RuntimeError, PeerDefectError: another process died, or has a bug.
     """
-    leads = peers.rank == 0
     made: list[Path] = []
 
     def make_folders() -> str:
-        staged = begin() if leads else None
+        staged = begin() if peers.leads else None
         if staged is None:
             return ""
         made.append(staged)
-        for folder in (staged, *(staged / kind for kind in kinds_of(snapshot))):
+        kinds = kinds_of(snapshot) if snapshot.share is not None else ()
+        for folder in (staged, *(staged / kind for kind in kinds)):
             make_folder(folder)
         return staged.name
 
     def finish() -> None:
-        if leads:
+        if peers.leads:
             tensors = {name: entry for one in files for name, entry in one.items()}
             metadata = Explanations.of(final.path.parent)
             Checkpoint.write_rest(staged, snapshot, tensors, metadata)
@@ -309,6 +308,8 @@ class CheckpointDirectory:
 
     Attributes:
       rate: stores the metric value of a checkpoint, even while it is written; see `Ratings.add`.
+      peers: the processes of sharded saves; None until there are any.
+      retries: pauses of a save that the disk refuses; another thread may end them.
     """
 
     def __init__(
@@ -323,13 +324,13 @@ class CheckpointDirectory:
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._patience = RetryPolicy(is_hurried)
-        self.wait = self._patience.wait if wait is None else wait
+        self.retries = RetryPolicy(is_hurried)
+        self.wait = self.retries.wait if wait is None else wait
         self._ratings = Ratings(self.path)
         self.rate = self._ratings.add
         self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._reported: set[Path] = set()  # corrupt ones that were not renamed
-        self._peers: ProcessGroup | None = None
+        self.peers: World | None = None
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, valid or not, oldest first."""
@@ -344,30 +345,13 @@ class CheckpointDirectory:
         Raises:
           CheckpointError: checkpoints exist, but all are corrupt.
         """
-        for _ in range(_SCANS):
-            # Folders renamed before this scan; `_scan` lists its own.
-            faults = [f"{path} was set aside before" for path in folders_set_aside(self.path)]
-            try:
-                newest = self._scan(faults, repair=repair)
-            except _VanishedError:
-                continue
-            if newest is None and faults:
-                raise CheckpointError(
-                    f"every checkpoint of '{self.path}' is broken:\n  "
-                    + "\n  ".join(faults)
-                    + "\nNothing was overwritten. Restore one from a backup, or train in another "
-                    "--output_dir."
-                )
-            if newest is not None and not self.deleted_during(self._check_vocabularies, newest):
-                return newest
-            if newest is None:
-                return None
-        raise self._too_fast()
+        return self.read_newest(self._check_vocabularies, repair=repair)
 
     def _scan(self, faults: MutableSequence[str], *, repair: bool) -> Checkpoint | None:
         """Returns the newest valid checkpoint of one listing; adds the errors of the others.
 
         Raises:
+          CheckpointError: checkpoints exist, but all are corrupt.
           _VanishedError: a checkpoint was deleted meanwhile: newer ones may exist by now.
         """
         for checkpoint in reversed(self.list()):
@@ -380,12 +364,25 @@ class CheckpointDirectory:
                 self._report(checkpoint, fault, repair=repair)
                 continue
             return checkpoint
+        if faults:
+            raise CheckpointError(
+                f"every checkpoint of '{self.path}' is broken:\n  "
+                + "\n  ".join(faults)
+                + "\nNothing was overwritten. Restore one from a backup, or train in another "
+                "--output_dir."
+            )
         return None
 
-    def read_newest(self, read: Callable[[Checkpoint], object]) -> Checkpoint | None:
+    def read_newest(
+        self, read: Callable[[Checkpoint], object], *, repair: bool = False
+    ) -> Checkpoint | None:
         """Calls `read` with the newest valid checkpoint; retries if it is deleted meanwhile.
 
         For readers concurrent with a trainer, which may delete old checkpoints at any time.
+
+        Args:
+          read: called with the checkpoint.
+          repair: see `newest`.
 
         Returns:
           the checkpoint that was read; None if there never was one.
@@ -394,10 +391,21 @@ class CheckpointDirectory:
           CheckpointError: as `newest`, or raised by `read` for a checkpoint that still exists.
         """
         for _ in range(_SCANS):
-            newest = self.newest()
-            if newest is None or not self.deleted_during(read, newest):
+            # Folders renamed before this scan; `_scan` lists its own.
+            faults = [f"{path} was set aside before" for path in folders_set_aside(self.path)]
+            try:
+                newest = self._scan(faults, repair=repair)
+            except _VanishedError:
+                continue
+            if newest is None or not (
+                self.deleted_during(self._check_vocabularies, newest)
+                or self.deleted_during(read, newest)
+            ):
                 return newest
-        raise self._too_fast()
+        raise CheckpointError(
+            f"the checkpoints of '{self.path}' are deleted faster than they can be read. Keep more "
+            "of them: --keep_checkpoint_max of t2t-trainer."
+        )
 
     def read_best(self, read: Callable[[Checkpoint], object]) -> Checkpoint | None:
         """Calls `read` with the best checkpoint, or the newest if none is known as best.
@@ -422,12 +430,6 @@ class CheckpointDirectory:
                 raise
             return True
         return False
-
-    def _too_fast(self) -> CheckpointError:
-        return CheckpointError(
-            f"the checkpoints of '{self.path}' are deleted faster than they can be read. Keep more "
-            "of them: --keep_checkpoint_max of t2t-trainer."
-        )
 
     def _report(self, checkpoint: Checkpoint, fault: CheckpointError, *, repair: bool) -> None:
         if checkpoint.path in self._reported and not repair:
@@ -499,21 +501,12 @@ class CheckpointDirectory:
             )
         return chosen
 
-    def join(self, peers: ProcessGroup) -> None:
-        """Sets the group of processes for sharded saves."""
-        self._peers = peers
-
-    @property
-    def is_joined(self) -> bool:
-        """True if `join` was called."""
-        return self._peers is not None
-
     def save(self, snapshot: Snapshot) -> Checkpoint:
         """Writes a checkpoint, then deletes superfluous ones.
 
         If the disk is full or fails, warns and retries a few times; on a full disk superfluous
-        checkpoints are deleted first.  A sharded snapshot must be saved by all processes of
-        `join`, in a file system shared by them; a failure in one is a failure in all.
+        checkpoints are deleted first.  A sharded snapshot must be saved by all `peers`,
+        in a file system shared by them; a failure in one is a failure in all.
 
         Returns:
           the checkpoint; an existing one if that step was already saved and is valid.
@@ -523,15 +516,18 @@ class CheckpointDirectory:
         """
         step = snapshot.state.step
         final = Checkpoint(step, self.path / f"ckpt-{step}")
+        peers = ONE_PROCESS if snapshot.share is None else self.peers
+        if peers is None:
+            raise ValueError("a share is saved without the others: set `peers` first")
         tries = 0
         while True:
             try:
-                self._write(final, snapshot)
+                write(snapshot, final, lambda: self._staged_folder(final), peers)
                 break
             except (OSError, CheckpointError) as error:
                 tries += 1
-                self._wait_after(error, tries, final, snapshot)
-        if snapshot.share is not None and snapshot.share.rank:
+                self._wait_after(error, tries, final, peers)
+        if not peers.leads:
             return final
         try:
             latest = {"checkpoint": final.path.name, "step": final.step}
@@ -597,33 +593,23 @@ class CheckpointDirectory:
         except (OSError, CheckpointError) as fault:
             _warn(f"nothing is deleted to free disk space: {fault}")
 
-    def give_up(self) -> None:
-        """Limits a save that waits for the disk to one more attempt."""
-        self._patience.give_up()
-
-    def replace(self, is_waiting: bool) -> None:
-        """Sets whether a later state waits to be saved; failed saves are then not retried."""
-        self._patience.is_replaced = is_waiting
-
-    def _wait_after(
-        self, error: Exception, tries: int, final: Checkpoint, snapshot: Snapshot
-    ) -> None:
+    def _wait_after(self, error: Exception, tries: int, final: Checkpoint, peers: World) -> None:
         """Waits until a save should be retried.
 
         Raises:
           SaveError: it should not be retried.
         """
         others = [one for one in self.list() if one != final]
-        pauses = self._of_all(lambda: self._patience.after(tries), snapshot)
+        pauses = together(peers, lambda: self.retries.after(tries))
         seconds = None if None in pauses else min(pauses)
         if seconds is not None:
-            if snapshot.share is None or not snapshot.share.rank:
+            if peers.leads:
                 again = f"{error}; trying again in {seconds:g} s"
                 _warn(f"the checkpoint {final.path.name} is not written yet: {again}")
                 if isinstance(error, OSError) and error.errno in _FULL:
                     self._free_space(final, others)
             self.wait(seconds)
-        if any(self._of_all(lambda: self._patience.is_replaced, snapshot)):
+        if any(together(peers, lambda: self.retries.is_replaced)):
             remedy = "It is not tried again, as that of a later step is to be written"
         elif seconds is None:
             remedy = "Free disk space, or repair the disk"
@@ -634,29 +620,6 @@ class CheckpointDirectory:
         raise SaveError(
             f"cannot write the checkpoint {final.path}: {error}. {remedy}; {there}."
         ) from error
-
-    def _of_all(self, ask: Callable[[], Any], snapshot: Snapshot) -> Sequence[Any]:
-        """Returns the result of this process, or of all that save together."""
-        return [ask()] if snapshot.share is None else together(self._all_peers(), ask)
-
-    def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
-        if snapshot.share is not None:
-            write_share(snapshot, final, lambda: self._staged_folder(final), self._all_peers())
-            return
-        staged = self._staged_folder(final)
-        if staged is None:
-            return
-        try:
-            Checkpoint.write(staged, snapshot, metadata=Explanations.of(self.path))
-            rename(staged, final.path)
-        except Exception:
-            shutil.rmtree(staged, ignore_errors=True)
-            raise
-
-    def _all_peers(self) -> ProcessGroup:
-        if self._peers is None:
-            raise ValueError("a share is saved without the others: call `join` first")
-        return self._peers
 
     def _staged_folder(self, final: Checkpoint) -> Path | None:
         """Returns an unused temporary path; None if a valid checkpoint exists.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import read_bytes, read_json, read_text, staged
+from t2t_torch.files import read_bytes, read_json, read_text, write_text
 from t2t_torch.run.storage import checkpoint_folders
 
 FILE = "SHA256SUMS"
@@ -178,5 +178,4 @@ def _read(run: Path) -> Sums | None:
 
 def _write_checksums(run: Path, sums: Sums) -> None:
     lines = [f"{digest}  {name}\n" for name in sorted(sums) for digest in dict.fromkeys(sums[name])]
-    with staged(run / FILE) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_text(run / FILE, "".join(lines))

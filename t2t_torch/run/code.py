@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.errors import CheckpointError, RegistryError
+from t2t_torch.errors import CheckpointError, RegistryError, listed
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.run.checksums import CODE, check_files, checksums_of, read_checked
 from t2t_torch.trust import check_code, import_usr_dirs
@@ -41,7 +41,8 @@ MOST_FILES = 2_000  # maximum number of files of a folder
 # Files that mark a folder as a run, a search, an artifact or a virtual environment.
 _NO_CODE_WITH = ("task.json", "search.journal", "signature.json", "pyvenv.cfg")
 _NO_CODE = ("__pycache__", "node_modules", "site-packages")
-_SHOWN = 5  # names in a message
+CHANGED = "{} of {} changed since the run began; {} has them as they were."
+"""Message about changed files of a folder of code, of which there is a copy."""
 
 
 def keep_code(
@@ -102,12 +103,9 @@ def code_in(root: Path, run: Path) -> list[Path]:
     for file in _files_in(root, run.resolve(), _rules(root)):
         (taken if file.stat().st_size <= LARGEST else large).append(file)
     if large:
-        names = ", ".join(str(file.relative_to(root)) for file in large[:_SHOWN])
-        more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
+        names = listed(file.relative_to(root) for file in large)
         level = logging.WARNING if any(file.suffix == ".py" for file in large) else logging.INFO
-        logging.log(
-            level, "The run keeps no copy of files over %d bytes: %s%s.", LARGEST, names, more
-        )
+        logging.log(level, "The run keeps no copy of files over %d bytes: %s.", LARGEST, names)
     return taken
 
 
@@ -251,12 +249,7 @@ def open_code(run: Path, task: TaskRecord) -> None:
     for folder in hints:
         copy = run.resolve() / CODE / folder.name
         if changed := changed_files(copy, folder):
-            logging.warning(
-                "%s of %s changed since the run began; %s has them as they were.",
-                ", ".join(changed[:_SHOWN]),
-                folder,
-                copy,
-            )
+            logging.warning(CHANGED.format(listed(changed), folder, copy))
         if copy.is_dir() and str(folder.resolve()) not in registry.usr_dirs():
             registry.carry(copy, lambda one: trust.run(_check_copy, run, one))
     for name, content in declared.items():

@@ -18,22 +18,30 @@ train.lock         held (flock) by the process that trains
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pydantic
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_bytes, read_json, staged
+from t2t_torch.files import (
+    STAGED_SUFFIX,
+    copy_regular,
+    file_lock,
+    read_bytes,
+    read_json,
+    replace_if_other,
+    staged,
+    write_text,
+)
 from t2t_torch.run.checksums import how_to_restore, read_checked, renewed
 from t2t_torch.run.resuming import changed_fields
 from t2t_torch.run.storage import checkpoint_folders, folders_set_aside, unfinished_folders
@@ -50,38 +58,20 @@ _OF_THE_PLACE = frozenset(
 """Settings in `config.json` that may differ without a change of the training."""
 
 
-class Lock:
-    """An flock on a file; the kernel releases it when the process ends in any way.
-
-    Args:
-      path: the file; created, never removed (another process could lock a new file).
+def training_lock(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Returns the context of a process that alone trains in the folder of a file.
 
     Raises:
-      CheckpointError: another process holds the lock.
+      CheckpointError: on entry, if another process does.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._descriptor, 256).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            raise CheckpointError(
-                f"another process trains in '{path.parent}' ({holder or 'unknown'}). "
-                "Wait for it, stop it, or use another --output_dir."
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(
-            self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0
-        )
+    def refuse(holder: str) -> NoReturn:
+        raise CheckpointError(
+            f"another process trains in '{path.parent}' ({holder}). "
+            "Wait for it, stop it, or use another --output_dir."
+        ) from None
 
-    def release(self) -> None:
-        """Releases the lock."""
-        if self._descriptor >= 0:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # forked workers hold copies of it
-            os.close(self._descriptor)
-            self._descriptor = -1
+    return file_lock(path, refuse)
 
 
 class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
@@ -140,7 +130,7 @@ class RunDirectory:
         self._hparams_file = self.path / "hparams.json"
         self._end_file = self.path / "ended.json"
         self.changes: list[str] = []
-        self._lock: Lock | None = None
+        self._lock: contextlib.ExitStack | None = None
         self._pending: list[Callable[[], None]] = []
         self._texts: dict[str, str] = {}
         self._copies: dict[str, bytes] = {}
@@ -291,9 +281,8 @@ class RunDirectory:
           CheckpointError: the directory belongs to another problem or model, its run cannot
             continue with these hparams, another process trains here, or it is not writable.
         """
-        if self.exists or self.has_checkpoints:
-            self.check_is_of(task)
-        self.lock()
+        texts = {self._hparams_file.name: hparams.to_json()}
+        self.claim_files(task, texts | ({"config.json": config} if config else {}))
         changes = []
         try:
             if self.has_checkpoints:
@@ -304,12 +293,9 @@ class RunDirectory:
         except CheckpointError:
             self.unlock()
             raise
-        texts = {self._hparams_file.name: hparams.to_json()}
         self.changes = [one for one in changes if not one.startswith("train_steps:")]
         if config:
-            texts["config.json"] = config
             self.changes += self._changed_flags(json.loads(config))
-        self._pend(task, texts)
         return changes
 
     def _changed_flags(self, config: Mapping[str, Any]) -> Iterator[str]:
@@ -386,9 +372,8 @@ class RunDirectory:
         with renewed(self.path, contents, folders=folders):
             for name, content in contents.items():
                 file = self.path / name
-                if not file.is_file() or file.is_symlink() or read_bytes(file) != content:
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    _write(file, content)  # takes milliseconds, as it is synced
+                file.parent.mkdir(parents=True, exist_ok=True)
+                replace_if_other(file, content)  # to write takes milliseconds, as it is synced
             self._end_file.unlink(missing_ok=True)
         for folder in folders:  # of code that is no longer there
             for file in [one for one in (self.path / folder).rglob("*") if one.is_file()]:
@@ -398,7 +383,7 @@ class RunDirectory:
     def note_end(self, step: int) -> None:
         """Records the end of training for processes that wait for checkpoints."""
         content = {"step": step, "sha256": hashlib.sha256(str(step).encode()).hexdigest()}
-        _write(self._end_file, json.dumps(content).encode() + b"\n")
+        write_text(self._end_file, json.dumps(content) + "\n")
 
     def ended_at(self) -> int | None:
         """Returns the step at which training ended; None if it may continue."""
@@ -466,7 +451,9 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError("it is not writable")
-            self._lock = Lock(self.path / "train.lock")
+            lock = contextlib.ExitStack()
+            lock.enter_context(training_lock(self.path / "train.lock"))
+            self._lock = lock
             # Leftovers of crashes; only the owner of the lock deletes them.
             for path in (*self.path.glob(f".*{STAGED_SUFFIX}"), *unfinished_folders(self.path)):
                 if path.is_dir():
@@ -483,10 +470,5 @@ class RunDirectory:
     def unlock(self) -> None:
         """Releases the lock."""
         if self._lock is not None:
-            self._lock.release()
+            self._lock.close()
             self._lock = None
-
-
-def _write(file: Path, content: bytes) -> None:
-    with staged(file) as temporary:
-        temporary.write_bytes(content)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from t2t_torch.files import read_bytes, staged
+from t2t_torch.files import is_open_as, read_bytes, staged
 
 NAME = "metrics.jsonl"
 
@@ -97,11 +97,7 @@ class MetricsFile:
         while True:
             with self.path.open("a+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                try:
-                    is_current = os.path.samestat(os.fstat(file.fileno()), self.path.stat())
-                except FileNotFoundError:
-                    is_current = False
-                if is_current:  # otherwise it was replaced during the wait
+                if is_open_as(self.path, file.fileno()):  # not replaced during the wait
                     yield file
                     return
 

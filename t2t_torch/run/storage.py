@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import STAGED_SUFFIX, sync
+
+if TYPE_CHECKING:
+    from t2t_torch.distributed.process_group import World
 
 VARIABLE = "T2T_FAULT"
 KILLED = 137
@@ -188,37 +190,18 @@ class RetryPolicy:
             time.sleep(min(left, _POLL_SECONDS))
 
 
-class ProcessGroup(Protocol):
-    """A group of processes that save together, as seen by one of them."""
-
-    @property
-    def rank(self) -> int:
-        """The rank of this process, from 0, the main process."""
-
-    @property
-    def size(self) -> int:
-        """The number of processes."""
-
-    def exchange(self, message: str) -> Sequence[str]:
-        """Sends a message to all and returns those of all, by rank; collective call.
-
-        Raises:
-          RuntimeError: a process died.
-        """
-
-
 class PeerDefectError(Exception):
     """Another process failed because of a bug."""
 
 
-def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
+def together(peers: World, work: Callable[[], Any]) -> list[Any]:
     """Runs work in all processes, and returns once all have finished.
 
     A failure in one process is a failure in all: none continues, and none waits forever.
 
     Args:
       peers: the group of processes, all of which must call this.
-      work: work of this process; its result must be JSON-serializable.
+      work: work of this process.
 
     Returns:
       the results of all processes, by rank.
@@ -229,6 +212,8 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
       PeerDefectError: any other error occurred in another process.
       Exception: any other error of this process's own work.
     """
+    if peers.size == 1:
+        return [work()]
     failed: Exception | None = None
     answer: dict[str, Any] = {}
     try:
@@ -237,7 +222,7 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
         failed, answer = error, {"error": str(error)}
     except Exception as error:  # raised below, once the others are informed
         failed, answer = error, {"defect": f"{type(error).__name__}: {error}"}
-    answers = [json.loads(message) for message in peers.exchange(json.dumps(answer))]
+    answers = peers.gather(answer)
     if failed is not None and "defect" in answer:
         raise failed
     for rank, other in enumerate(answers):
@@ -254,35 +239,26 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
 POLL_SECONDS = 10.0
 
 
-def follow(
-    list_now: Callable[[], Iterable[Any]],
-    wait_minutes: float,
-    *,
-    clock: Callable[[], float] | None = None,
-    pause: Callable[[float], None] | None = None,
-) -> Iterator[Any]:
+def follow(list_now: Callable[[], Iterable[Any]], wait_minutes: float) -> Iterator[Any]:
     """Yields objects in the order of their steps, also new ones, until no more appear.
 
     Args:
       list_now: returns the existing objects, which have a `step`; one per step is yielded.
       wait_minutes: time to wait for another one; 0: do not wait.
-      clock: returns seconds.
-      pause: waits for seconds.
     """
-    clock, pause = clock or time.monotonic, pause or time.sleep
     done: set[int] = set()
-    came_at = clock()
+    came_at = time.monotonic()
     while True:
         for one in sorted(list_now(), key=lambda one: one.step):
             if one.step in done:
                 continue
             done.add(one.step)
             yield one
-            came_at = clock()  # what was done with it takes its time, too
-        left = wait_minutes * 60 - (clock() - came_at)
+            came_at = time.monotonic()  # what was done with it takes its time, too
+        left = wait_minutes * 60 - (time.monotonic() - came_at)
         if left <= 0:
             return
-        pause(min(POLL_SECONDS, left))
+        time.sleep(min(POLL_SECONDS, left))
 
 
 def set_time(file: Path, written: int) -> None:

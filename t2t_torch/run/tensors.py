@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -419,7 +419,8 @@ def slot_of(name: str, tensor: Tensor) -> tuple[str, Tensor | int | float]:
     return own, value
 
 
-_STATELESS = "parameters_without_state"
+STATELESS = "parameters_without_state"
+"""Entry in the header of `optimizer.safetensors`: a JSON list of names."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -462,20 +463,35 @@ def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> N
     tensors = {
         name: tensor for name, tensor in tensors.items() if name in here or not is_memory(name)
     }
-    faults = [f"the model has no {name}" for name in sorted(set(tensors) - set(first.values()))]
-    for name in sorted(set(first.values())):
+    own = {name: here[name] for name in sorted(set(first.values()))}
+    remedy = "Use the hparams it was trained with (hparams.json beside it)."
+    check_fit(tensors, own, f"{file} does not fit the model:", remedy)
+    model.load_state_dict({name: tensors[first[name]] for name in here})
+
+
+def check_fit(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], fault: str, remedy: str
+) -> None:
+    """Checks that tensors have the names and shapes of those of a model.
+
+    Args:
+      tensors: tensors by name.
+      own: those of the model, by name.
+      fault: first line of the error message.
+      remedy: its last line.
+
+    Raises:
+      CheckpointError: some have not; the first ten are named.
+    """
+    faults = [f"the model has no {name}" for name in sorted(tensors.keys() - own.keys())]
+    for name, here in own.items():
         if name not in tensors:
             faults.append(f"it has no {name}")
-        elif tensors[name].shape != here[name].shape:
-            shapes = [list(tensors[name].shape), list(here[name].shape)]
+        elif tensors[name].shape != here.shape:
+            shapes = [list(tensors[name].shape), list(here.shape)]
             faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
     if faults:
-        raise CheckpointError(
-            f"{file} does not fit the model:\n  "
-            + "\n  ".join(faults[:10])
-            + "\nUse the hparams it was trained with (hparams.json beside it)."
-        )
-    model.load_state_dict({name: tensors[first[name]] for name in here})
+        raise CheckpointError("\n  ".join([fault, *faults[:10]]) + f"\n{remedy}")
 
 
 def optimizer_tensors(
@@ -518,11 +534,6 @@ def optimizer_tensors(
     return tensors, tuple(stateless)
 
 
-def optimizer_metadata(stateless: Sequence[str]) -> dict[str, str]:
-    """Returns the additional header entries of `optimizer.safetensors`."""
-    return {_STATELESS: json.dumps(list(stateless))}
-
-
 def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Path) -> None:
     """Loads saved optimizer state; for sharded parameters this process's shard of it.
 
@@ -539,7 +550,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
         slot, value = slot_of(key.rpartition("/")[2], tensor)
         state.setdefault(_owner(key), {})[slot] = value
     try:
-        stateless = json.loads(stored.header.get(_STATELESS, "[]"))
+        stateless = json.loads(stored.header.get(STATELESS, "[]"))
     except ValueError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
     names = _optimizer_names(optimizer, model)

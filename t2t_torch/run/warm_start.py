@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.errors import CheckpointError, UsageError, listed
 from t2t_torch.hparam import HParams, recorded_beside
 from t2t_torch.params import value_text
 from t2t_torch.run.checkpoint import AVERAGE, MODEL, Checkpoint, Snapshot
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.storage import step_of
 from t2t_torch.run.tensors import StoredTensors, aliases_of, read_tensors
 
 _RENAMES = "->"
@@ -52,7 +53,7 @@ class WarmStartReport:
     def __str__(self) -> str:
         lines = [f"warm start from {self.source}: {self.share:.0%} of the parameters"]
         for what, names in self._rows():
-            lines.append(f"  {what:<15} {len(names):>5}  {_listed(names)}".rstrip())
+            lines.append(f"  {what:<15} {len(names):>5}  {listed(names, _SHOWN)}".rstrip())
         return "\n".join(lines)
 
     @property
@@ -224,10 +225,9 @@ def _files(source: Path) -> tuple[Path, Path | None]:
             f"--warm_start_from={source} is not there. Expected a run directory, a ckpt-<step> "
             "folder, or a safetensors file."
         )
-    match = re.fullmatch(r"ckpt-(\d+)", source.resolve().name)
-    if match:
-        checkpoint: Checkpoint | None = Checkpoint(int(match[1]), source)
-        Checkpoint(int(match[1]), source).verify()
+    if (step := step_of(source.resolve())) is not None:
+        checkpoint: Checkpoint | None = Checkpoint(step, source)
+        Checkpoint(step, source).verify()
     else:
         checkpoint = CheckpointDirectory(source).newest()
     if checkpoint is None:
@@ -236,11 +236,6 @@ def _files(source: Path) -> tuple[Path, Path | None]:
             "t2t-trainer, a ckpt-<step> folder, or a safetensors file."
         )
     return checkpoint.weights, checkpoint.average
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
-    return ", ".join([*names[:_SHOWN], *more])
 
 
 def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirectory) -> Checkpoint:

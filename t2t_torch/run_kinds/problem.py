@@ -1,31 +1,30 @@
-"""Runs of one problem."""
+"""Runs of one problem, and of several with a model each."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from t2t_torch.errors import UsageError
+from t2t_torch import registry
+from t2t_torch.errors import RegistryError, UsageError
+from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import register_run_kind
 from t2t_torch.reporter import message
 from t2t_torch.workflows.context import data_dir_of_run, decoding_of_run
-from t2t_torch.workflows.run_kind import RunKind, RunPaths
+from t2t_torch.workflows.run_kind import RunKind, calling
 from t2t_torch.workflows.train_settings import OF_SEARCHES, OF_TRIALS
 
 if TYPE_CHECKING:
-    from t2t_torch.decode.hparam import DecodeHParams
-    from t2t_torch.distributed.process_group import World
     from t2t_torch.export.exporter import Exporter
     from t2t_torch.export.settings import ExportSettings
     from t2t_torch.hparam import HParams
     from t2t_torch.problem import Problem
-    from t2t_torch.run.directory import RunDirectory
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.serve.repository import ModelSource
     from t2t_torch.signals import StopRequest
-    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.task import Hook
-    from t2t_torch.workflows.decode import DecodeSettings
     from t2t_torch.workflows.evaluate import EvaluateSettings
     from t2t_torch.workflows.search_settings import RequestedSearch, SearchSettings
     from t2t_torch.workflows.serve import ServeSettings
@@ -53,6 +52,9 @@ class ProblemRun(RunKind):
         "safetensors": "t2t_torch.export.exporter:WeightsExporter",
         "ctranslate2": "t2t_torch.interop.ctranslate2:CTranslate2Exporter",
     }
+    predictor = calling("t2t_torch.decode.loading:load")
+    task = calling("t2t_torch.workflows.evaluate:task_of_run")
+    decode = calling("t2t_torch.workflows.decode:decode_problem")
 
     def train(self, settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
         """See `RunKind.train`."""
@@ -80,20 +82,6 @@ class ProblemRun(RunKind):
         data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
         return settings.replace(data_dir=data_dir)
 
-    def task(
-        self, settings: EvaluateSettings, directory: RunDirectory, world: World
-    ) -> LearningTask:
-        """See `RunKind.task`."""
-        from t2t_torch.workflows.evaluate import task_of_run
-
-        return task_of_run(settings, directory, world)
-
-    def predictor(self, path: RunPaths, checkpoint: Any, **given: Any) -> Any:
-        """See `RunKind.predictor`."""
-        from t2t_torch.decode.loading import load
-
-        return load(path, checkpoint, **given)
-
     def requested_search(
         self, settings: SearchSettings, known_steps: Mapping[str, int]
     ) -> RequestedSearch:
@@ -101,12 +89,6 @@ class ProblemRun(RunKind):
         from t2t_torch.workflows.search_settings import search_of_problem
 
         return search_of_problem(settings)
-
-    def decode(self, settings: DecodeSettings, hparams: DecodeHParams) -> None:
-        """See `RunKind.decode`."""
-        from t2t_torch.workflows.decode import decode_problem
-
-        decode_problem(settings, hparams)
 
     def exporter(self, settings: ExportSettings) -> tuple[type[Exporter], ExportSettings]:
         """See `RunKind.exporter`; an artifact is verified on the data of the run."""
@@ -148,3 +130,24 @@ class ProblemRun(RunKind):
 
         names = problems or (directory.path.resolve().name,)
         return [ModelSource(name, directory.path, load, is_run=True) for name in names]
+
+
+@register_run_kind("several_problems")
+class SeveralProblemsRun(ProblemRun):
+    """Models that were trained together on the problems of a `MultiProblem`."""
+
+    title = "several problems"
+
+    def claims(self, record: TaskRecord) -> bool:
+        """See `RunKind.claims`."""
+        if record.kind_name != "problem":
+            return False
+        with contextlib.suppress(RegistryError):  # the reader of the run reports it
+            return isinstance(registry.problem(record.problem), MultiProblem)
+        return False
+
+    def problem_names(self, directory: RunDirectory) -> tuple[str, ...]:
+        """See `RunKind.problem_names`."""
+        problem = registry.problem(directory.task().problem)
+        assert isinstance(problem, MultiProblem)
+        return tuple(problem.problem_names)

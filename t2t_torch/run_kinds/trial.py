@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
 from t2t_torch.registry import register_run_kind
-from t2t_torch.workflows.run_kind import RunKind, RunPaths
+from t2t_torch.workflows.run_kind import RunKind, RunPaths, calling
 
 if TYPE_CHECKING:
-    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
     from t2t_torch.run.directory import RunDirectory
-    from t2t_torch.signals import StopRequest
-    from t2t_torch.train.task import Hook
     from t2t_torch.trial.task import TrialTask
-    from t2t_torch.workflows.decode import DecodeSettings
     from t2t_torch.workflows.evaluate import EvaluateSettings
-    from t2t_torch.workflows.search_settings import RequestedSearch, SearchSettings
+    from t2t_torch.workflows.search_settings import SearchSettings
     from t2t_torch.workflows.train_settings import TrainSettings
 
 
@@ -51,20 +46,20 @@ class TrialRun(RunKind):
         ),
         "export": ("data_dir", "problem", "quantize", "decode_hparams"),
     }
+    needed_by_search = ("config",)
     exporters = {  # noqa: RUF012
         "onnx": "t2t_torch.trial.exporter:TrialExporter",
         "safetensors": "t2t_torch.trial.exporter:TrialWeightsExporter",
     }
+    train = calling("t2t_torch.trial.training:train")
+    decode = calling("t2t_torch.trial.predictor:decode")
+    requested_search = calling("t2t_torch.trial.search:requested_search")
+    recorded_of_search = calling("t2t_torch.trial.search:recorded_of_search")
+    check_search = calling("t2t_torch.trial.search:check_search")
 
     def is_requested(self, settings: TrainSettings | SearchSettings) -> bool:
         """See `RunKind.is_requested`."""
         return bool(settings.trial)
-
-    def train(self, settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
-        """See `RunKind.train`."""
-        from t2t_torch.trial.training import train
-
-        return train(settings, callbacks, stop)
 
     def hparams(self, directory: RunDirectory) -> dict[str, Any]:
         """See `RunKind.hparams`; nested as in the experiment's configuration."""
@@ -93,34 +88,3 @@ class TrialRun(RunKind):
                 f"{path}: an ensemble needs runs of problems; give one run of a trial."
             )
         return load_trial(path, checkpoint, device=device)
-
-    def requested_search(
-        self, settings: SearchSettings, known_steps: Mapping[str, int]
-    ) -> RequestedSearch:
-        """See `RunKind.requested_search`."""
-        from t2t_torch.trial.search import requested_search
-
-        return requested_search(settings, known_steps)
-
-    def recorded_of_search(self, settings: SearchSettings) -> dict[str, Any]:
-        """See `RunKind.recorded_of_search`."""
-        from t2t_torch.trial.experiment import module_file_of
-        from t2t_torch.trial.search import MODULE_FILE
-
-        return {MODULE_FILE: module_file_of(str(settings.trial))}
-
-    def check_search(
-        self, settings: SearchSettings, output_dir: Path, known: Mapping[str, Any]
-    ) -> None:
-        """See `RunKind.check_search`."""
-        from t2t_torch.trial.search import check_search
-
-        check_search(settings, output_dir, known)
-
-    def decode(self, settings: DecodeSettings, hparams: DecodeHParams) -> None:
-        """See `RunKind.decode`; the data are arrays, or the validation loader."""
-        from t2t_torch.train.random_state import restored_generators
-        from t2t_torch.trial.predictor import decode
-
-        with restored_generators():
-            decode(settings)

@@ -14,7 +14,14 @@ from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import InputSpec, OutputSpec, audio, image, real
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
-from t2t_torch.runtime.prediction import Attention, Hypothesis, InputError, Prediction, ranked
+from t2t_torch.runtime.prediction import (
+    SURROGATE,
+    Attention,
+    Hypothesis,
+    InputError,
+    Prediction,
+    ranked,
+)
 from t2t_torch.text.tokenizer import tokenize
 
 _WORDS_GIVEN = "_words_given"
@@ -243,21 +250,10 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
 
 def _may_be_known(label: Any) -> bool:
     """Returns True if a graph accepts a label: labels that no label file can hold are excluded."""
-    if not isinstance(label, str) or not label:
-        return False
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(label, str) and bool(label) and not SURROGATE.search(label)
 
 
 _Scores = Mapping[str, float] | Sequence[float]
-
-
-def output_names(target: OutputSpec) -> tuple[str, ...]:
-    """Returns the possible output names of a target."""
-    return target.name, f"{target.name}_probability", f"{target.name}_scores"
 
 
 _NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: the score of an empty hypothesis slot, or less
@@ -316,9 +312,9 @@ def _answer(
     probabilities: dict[str, float] = {}
     scores: dict[str, _Scores] = {}
     for target in targets:
-        names = output_names(target)
         value, probability, label_scores = (
-            outputs[name][number] if name in outputs else None for name in names
+            outputs[name][number] if (name := f"{target.name}{of}") in outputs else None
+            for of in ("", "_probability", "_scores")
         )
         words = row.words[target.of] if target.kind == "tags" else None
         values[target.name] = _read_value(target, value, words)
@@ -400,7 +396,7 @@ def aligned(
     parts = (outputs[name] for name in attention_names(target))
     for prediction, weights, read, written in zip(predictions, *parts, strict=True):
         hypotheses = tuple(
-            dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
+            dataclasses.replace(hypothesis, alignment=_pairs(rows))
             for hypothesis, rows in zip(prediction.hypotheses, weights, strict=False)
         )
         attention = _attention(_there(weights[0]), read, written[0]) if attends else None
@@ -419,8 +415,6 @@ def _there(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _attention(
     weights: npt.NDArray[Any], read: npt.NDArray[Any], written: npt.NDArray[Any]
 ) -> Attention:
-    if not weights.size:
-        return Attention((), (), ())
     count, width = weights.shape
     rows = tuple(map(tuple, weights.tolist()))
     return Attention(tuple(read[:width].tolist()), tuple(written[:count].tolist()), rows)
@@ -428,6 +422,4 @@ def _attention(
 
 def _pairs(weights: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
     """Returns pairs (index of the most attended input word, index of the output word)."""
-    if not weights.size:
-        return ()
-    return tuple((at, place) for place, at in enumerate(weights.argmax(1).tolist()))
+    return tuple((int(row.argmax()), place) for place, row in enumerate(_there(weights)))

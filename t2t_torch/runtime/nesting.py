@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -138,12 +138,13 @@ def put_together(nesting: Nesting, leaf_of: Callable[[str], Any], *, plain: bool
     Args:
       nesting: nesting of the value.
       leaf_of: function from a name to its leaf.
-      plain: if True, named tuples become dicts and tuples become lists, as in JSON.
+      plain: if True, named tuples become dicts, tuples and arrays become lists, as in JSON.
     """
     if nesting is None:
         return None
     if "leaf" in nesting:
-        return leaf_of(nesting["leaf"])
+        leaf = leaf_of(nesting["leaf"])
+        return leaf.tolist() if plain and isinstance(leaf, np.ndarray | np.generic) else leaf
     parts = {key: put_together(below, leaf_of, plain=plain) for key, below in _parts(nesting)}
     if "dict" in nesting or (plain and "fields" in nesting):
         return parts
@@ -151,6 +152,15 @@ def put_together(nesting: Nesting, leaf_of: Callable[[str], Any], *, plain: bool
         kind = _named_tuple(nesting["namedtuple"], tuple(parts), rename=True)
         return kind(*parts.values())
     return list(parts.values()) if plain or "list" in nesting else tuple(parts.values())
+
+
+def alike(keys: Iterable[Any], most: int) -> Iterator[list[int]]:
+    """Yields the places of equal keys, at most so many together: inputs that form a batch."""
+    places: dict[Any, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    for own in places.values():
+        yield from (own[first : first + most] for first in range(0, len(own), most))
 
 
 _named_tuple = functools.cache(collections.namedtuple)

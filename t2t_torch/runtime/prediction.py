@@ -15,7 +15,7 @@ import numpy as np
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features.text import words_of
-from t2t_torch.text.tags import TagScheme, scheme_of
+from t2t_torch.text.tags import scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
 
@@ -148,6 +148,9 @@ class Predicts(Protocol):
     def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
         """Returns the predictions of the inputs in order."""
 
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Matches a character that no UTF-8 text has."""
 
 Input: TypeAlias = str | Mapping[str, Any]
 """An input as a mapping by field, or as a plain text if the text is the only field."""
@@ -426,14 +429,12 @@ def _check_sound(number: int, value: Any) -> None:
     """Raises InputError if a text, or a text of a list, contains an unpaired surrogate."""
     texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
     for text in (one for one in texts if isinstance(one, str)):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
+        if match := SURROGATE.search(text):
             raise InputError(
                 number,
-                f"{text!r} has a lone surrogate at character {error.start + 1}, "
-                f"{text[error.start]!r}: it is no text that was read as UTF-8.",
-            ) from None
+                f"{text!r} has a lone surrogate at character {match.start() + 1}, "
+                f"{match[0]!r}: it is no text that was read as UTF-8.",
+            )
 
 
 BEST = 5
@@ -486,7 +487,15 @@ def words_record(
         record["offsets"] = [[token.start, token.end] for token in tokens]
     scheme = scheme_of(labels)
     if scheme.letters:
-        record["spans"] = span_records(scheme, tags, words)
+        record["spans"] = [
+            {
+                "kind": span.kind,
+                "first": span.first,
+                "last": span.last,
+                "text": " ".join(words[span.first : span.last + 1]),
+            }
+            for span in scheme.spans([tag or "O" for tag in tags])
+        ]
         if tokens is not None:
             for span in record["spans"]:
                 start, end = tokens[span["first"]].start, tokens[span["last"]].end
@@ -527,18 +536,3 @@ def attention_record(attention: Attention) -> dict[str, Any]:
         "written": list(attention.written),
         "weights": [[round(weight, _DIGITS) for weight in row] for row in attention.weights],
     }
-
-
-def span_records(
-    scheme: TagScheme, tags: Sequence[str], words: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Returns the spans that tags mark: `kind`, `first` and `last` word, from 0, and `text`."""
-    return [
-        {
-            "kind": span.kind,
-            "first": span.first,
-            "last": span.last,
-            "text": " ".join(words[span.first : span.last + 1]),
-        }
-        for span in scheme.spans([tag or "O" for tag in tags])
-    ]

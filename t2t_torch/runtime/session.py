@@ -15,7 +15,7 @@ import reprlib
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,12 +35,15 @@ from t2t_torch.runtime.feeds import (
     predictions_of,
     wanted_name,
 )
-from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
+from t2t_torch.runtime.nesting import alike, array_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
 
 Example: TypeAlias = dict[str, Any]
 """An `input` and its `answer`."""
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""Arrays by input or output name of a graph."""
 
 _TIE = 1e-5  # relative tolerance of tied scores; for numbers, relative to their scale
 _CLOSE = 1e-3  # tolerance of numbers; looser than the exporter's, as versions may differ
@@ -365,6 +368,40 @@ class _GraphArtifact(ABC):
     def check_examples(self) -> None:
         """Raises ArtifactError if the prediction of an example differs from the one at export."""
 
+    def _computed(
+        self,
+        numbers: Sequence[int],
+        feeds_of: Callable[[Sequence[int]], tuple[Arrays, bool]],
+        stop: CancellationToken | None,
+    ) -> Iterator[tuple[Sequence[int], Arrays]]:
+        """Yields inputs with the outputs of the graph: the whole batch, or one by one if it fails.
+
+        Args:
+          numbers: numbers of the inputs of the batch.
+          feeds_of: returns the graph's inputs, and whether the memory is released after the run.
+          stop: cancellation token.
+
+        Raises:
+          InputError: the graph fails on an input, for example on an unknown word that must be
+            known.
+          Stopped: `stop` was set.
+        """
+        try:
+            feeds, is_long = feeds_of(numbers)
+            if stop is None and is_long:
+                stop = CancellationToken()
+            with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
+                arrays = self._session.run(self._outputs, feeds, options)
+        except Stopped:
+            raise
+        except Exception as error:  # onnxruntime's errors have no common base class
+            if len(numbers) == 1:
+                raise InputError(numbers[0], _why(error)) from error
+            for number in numbers:
+                yield from self._computed([number], feeds_of, stop)
+        else:
+            yield numbers, dict(zip(self._outputs, arrays, strict=True))
+
 
 class Artifact(_GraphArtifact):
     """Inference session of an artifact written by `t2t-exporter`; thread-safe.
@@ -491,35 +528,29 @@ class Artifact(_GraphArtifact):
             budget = price = _BATCH_WORDS_OF_TEXTS
         if self.signature.quantized:
             budget = 1
-        for numbers in batches_of([row.length for row in rows], budget, price):
-            batch = [rows[number] for number in numbers]
-            answers = self._answers(numbers, batch, stop, wanted)
-            predictions.update(zip(numbers, answers, strict=True))
+
+        def feeds_of(numbers: Sequence[int]) -> tuple[Arrays, bool]:
+            feeds = self._feeds.batch([rows[number] for number in numbers])
+            if self.tells_attention:
+                feeds[wanted_name(self.signature.targets[0].name)] = np.array(wanted.alignments)
+            return feeds, max(rows[number].length for number in numbers) > LONG
+
+        for batch in batches_of([row.length for row in rows], budget, price):
+            for numbers, outputs in self._computed(batch, feeds_of, stop):
+                own = [rows[number] for number in numbers]
+                answers = self._answers(numbers, own, outputs, wanted)
+                predictions.update(zip(numbers, answers, strict=True))
         return [predictions[number] for number in range(len(rows))]
 
     def _answers(
-        self,
-        numbers: Sequence[int],
-        rows: Sequence[GraphInput],
-        stop: CancellationToken | None,
-        wanted: _Wanted,
+        self, numbers: Sequence[int], rows: Sequence[GraphInput], outputs: Arrays, wanted: _Wanted
     ) -> list[Any]:
         """Returns the predictions of a batch.
 
         Raises:
           DecodeError: an input has more weights than requested.
-          InputError: the graph fails on an input, for example on an unknown word that must be
-            known.
+          InputError: a text has other words in the graph.
         """
-        try:
-            outputs = self._run(rows, stop, wanted)
-        except Stopped:
-            raise
-        except Exception as error:  # onnxruntime's errors have no common base class
-            if len(rows) == 1:
-                raise InputError(numbers[0], _why(error)) from error
-            one_by_one = zip(numbers, rows, strict=True)
-            return [self._answers([number], [row], stop, wanted)[0] for number, row in one_by_one]
         self._feeds.check_offsets(numbers, rows, outputs)
         if not self._writes:
             return answers_of(self.signature.targets, outputs, rows)
@@ -531,19 +562,6 @@ class Artifact(_GraphArtifact):
             return predictions
         attends = wanted.weights is not None
         return aligned(target.name, outputs, predictions, attends=attends)
-
-    def _run(
-        self, rows: Sequence[GraphInput], stop: CancellationToken | None, wanted: _Wanted
-    ) -> dict[str, Any]:
-        feeds = self._feeds.batch(rows)
-        if self.tells_attention:
-            feeds[wanted_name(self.signature.targets[0].name)] = np.array(wanted.alignments)
-        is_long = max(row.length for row in rows) > LONG
-        if stop is None and is_long:
-            stop = CancellationToken()
-        with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
-            arrays = self._session.run(self._outputs, feeds, options)
-        return dict(zip(self._outputs, arrays, strict=True))
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:
@@ -606,9 +624,6 @@ def _why(error: Exception) -> str:
         return f"{match[1]}."
     return f"onnxruntime fails in {match[1]}: {match[2]}"
 
-
-Arrays = Mapping[str, npt.NDArray[Any]]
-"""Arrays by input or output name of a graph."""
 
 _MOST_RECORDS = 64  # per batch
 
@@ -681,8 +696,7 @@ class TensorArtifact(_GraphArtifact):
         nesting = self.signature.nesting["outputs"]
         records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
         for number, outputs in enumerate(self.predict_arrays(records)):
-            arrays = {name: array.tolist() for name, array in outputs.items()}
-            value = put_together(nesting, arrays.__getitem__, plain=True)
+            value = put_together(nesting, outputs.__getitem__, plain=True)
             expected = self.examples[number]["answer"]
             if not _is_same(value, expected):
                 difference = f"{reprlib.repr(value)}, and it was {reprlib.repr(expected)}"
@@ -701,7 +715,7 @@ class TensorArtifact(_GraphArtifact):
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:
             raise InputError(0, f"its parts have different numbers of rows: {sizes}.")
-        outputs = self._run(arrays, CancellationToken())
+        ((_, outputs),) = self._computed([0], lambda _: self._fed(arrays), None)
         return put_together(self.signature.nesting["outputs"], outputs.__getitem__)
 
     def arrays(self, number: int, record: Any) -> Arrays:
@@ -737,58 +751,29 @@ class TensorArtifact(_GraphArtifact):
           InputError: the graph fails on a record; names it.
           Stopped: `stop` was set.
         """
-        stop = CancellationToken() if stop is None else stop
-        alike: dict[Any, list[int]] = {}
-        for number, record in enumerate(records):
-            alike.setdefault(tuple(array.shape for array in record.values()), []).append(number)
+
+        def feeds_of(numbers: Sequence[int]) -> tuple[Arrays, bool]:
+            own = [records[number] for number in numbers]
+            return self._fed({name: np.stack([one[name] for one in own]) for name in own[0]})
+
+        shapes = (tuple(array.shape for array in record.values()) for record in records)
         by_number: dict[int, Arrays] = {}
-        for numbers in alike.values():
-            for first in range(0, len(numbers), _MOST_RECORDS):
-                some = numbers[first : first + _MOST_RECORDS]
-                outputs = self._rows(some, [records[number] for number in some], stop)
-                by_number |= zip(some, outputs, strict=True)
+        for batch in alike(shapes, _MOST_RECORDS):
+            for numbers, outputs in self._computed(batch, feeds_of, stop):
+                for row, number in enumerate(numbers):
+                    by_number[number] = {name: array[row] for name, array in outputs.items()}
         return [by_number[number] for number in range(len(records))]
 
-    def _rows(
-        self, numbers: Sequence[int], records: Sequence[Arrays], stop: CancellationToken
-    ) -> list[Arrays]:
-        together = {name: np.stack([record[name] for record in records]) for name in records[0]}
-        try:
-            outputs = self._run(together, stop)
-        except InputError as error:
-            if len(numbers) == 1:
-                raise InputError(numbers[0], error.why) from error.__cause__
-            each = zip(numbers, records, strict=True)
-            return [self._rows([number], [record], stop)[0] for number, record in each]
-        return [
-            {name: array[row] for name, array in outputs.items()} for row in range(len(numbers))
-        ]
-
-    def _run(self, arrays: Arrays, stop: CancellationToken) -> Arrays:
-        """Returns the graph's outputs.
-
-        Raises:
-          InputError: the run fails.
-        """
-        feeds = {name: array for name, array in arrays.items() if name in self._read}
-        try:
-            with stop.run(gives_back=self._is_long(arrays)) as options:
-                outputs = self._session.run(self._outputs, feeds, options)
-        except Stopped:
-            raise
-        except Exception as error:  # onnxruntime's errors have no common base class
-            raise InputError(0, f"onnxruntime fails: {error}") from error
-        return dict(zip(self._outputs, outputs, strict=True))
-
-    def _is_long(self, arrays: Arrays) -> bool:
-        """Returns True if the batch size or a dynamic axis of an array exceeds `LONG`."""
+    def _fed(self, arrays: Arrays) -> tuple[Arrays, bool]:
+        """Returns what the graph reads, and if the batch or a dynamic axis exceeds `LONG`."""
         shapes = ((field.shape, arrays[field.name].shape) for field in self.signature.fields)
-        return any(
+        is_long = any(
             expected > LONG
             for known, actual in shapes
             for size, expected in zip((-1, *known), actual, strict=True)
             if size == -1
         )
+        return {name: array for name, array in arrays.items() if name in self._read}, is_long
 
 
 def open_artifact(path: str | Path, *, threads: int = 0) -> Artifact | TensorArtifact:

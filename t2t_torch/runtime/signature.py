@@ -46,10 +46,8 @@ class FileChecksum:
     @classmethod
     def of(cls, path: Path) -> FileChecksum:
         """Returns the size and checksum of a file."""
-        digest = hashlib.sha256()
         with open_regular(path) as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            digest = hashlib.file_digest(file, "sha256")
         return cls(path.stat().st_size, digest.hexdigest())
 
 

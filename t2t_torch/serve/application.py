@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from t2t_torch import __version__, reports
 from t2t_torch.errors import T2TError
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve import protocol, server, tensors
@@ -38,7 +39,7 @@ from t2t_torch.serve.limits import (
     Unavailable,
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, ServerMetrics
-from t2t_torch.serve.model import Extent, Sample, ServedModel, has_files, open_files, texts_of
+from t2t_torch.serve.model import Extent, Sample, ServedModel, extent_of, has_files, open_files
 from t2t_torch.serve.protocol import json_response
 from t2t_torch.serve.repository import Repository, Retired, Served
 from t2t_torch.serve.tensors import NAME as BINARY
@@ -356,8 +357,7 @@ class Application:
 
     async def ready(self, request: Request) -> Response:
         """Readiness of the server."""
-        status = 200 if self._shutdown.is_ready else Unavailable.status
-        return json_response({"ready": self._shutdown.is_ready}, status)
+        return self._readiness()
 
     async def about_model(self, request: Request) -> Response:
         """Metadata of a model: its inputs and outputs."""
@@ -373,9 +373,11 @@ class Application:
 
     async def model_ready(self, request: Request) -> Response:
         """Readiness of a model."""
-        name = self._served(request).model.name
+        return self._readiness(name=self._served(request).model.name)
+
+    def _readiness(self, **fields: str) -> Response:
         status = 200 if self._shutdown.is_ready else Unavailable.status
-        return json_response({"name": name, "ready": self._shutdown.is_ready}, status)
+        return json_response({**fields, "ready": self._shutdown.is_ready}, status)
 
     async def infer(self, request: Request) -> Response:
         """Inference with tensors as inputs and outputs."""
@@ -492,7 +494,6 @@ class Application:
             served = self._served(request)
             model = served.model
             samples = read(model)
-            tensors.check_size(len(samples), self._limits)
             extents = tensors.extents_of(model, samples, self._limits)
             self._log_inputs(request, model, extents)
             if self._log_texts:
@@ -511,28 +512,20 @@ class Application:
 
 
 def _described(model: ServedModel) -> Mapping[str, Any]:
+    def titled(one: InputSpec | OutputSpec) -> dict[str, Any]:
+        title = model.column_names.get(one.name, one.name)
+        return {"name": one.name, "title": title, "kind": one.kind}
+
     return {
         "name": model.name,
         "problem": model.problem,
         "learner": model.architecture,
         "platform": model.platform,
         "fields": [
-            {
-                "name": one.name,
-                "title": model.column_names.get(one.name, one.name),
-                "kind": "text" if one.tokenizer else one.kind,
-                "size": one.size,
-            }
+            {**titled(one), "kind": "text" if one.tokenizer else one.kind, "size": one.size}
             for one in model.json_fields
         ],
-        "targets": [
-            {
-                "name": one.name,
-                "title": model.column_names.get(one.name, one.name),
-                "kind": one.kind,
-            }
-            for one in model.json_targets
-        ],
+        "targets": [titled(one) for one in model.json_targets],
         "attention": model.attends,
         "examples": _shown(model.examples),
     }
@@ -545,7 +538,7 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
     """
 
     def is_odd(example: Sample) -> bool:
-        return any(_UNKNOWN in text or not text.strip() for text in texts_of(example))
+        return any(_UNKNOWN in text or not text.strip() for text in extent_of(example).texts)
 
     return sorted(examples, key=is_odd)[:_EXAMPLES]
 

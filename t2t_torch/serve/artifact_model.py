@@ -124,8 +124,7 @@ class _TensorModel(_OnnxModel):
     def record(self, sample: Sample, prediction: Prediction, best: int = 0) -> dict[str, Any]:
         """See `ServedModel.record`."""
         nesting = self._artifact.signature.nesting["outputs"]
-        values = prediction.values
-        nested = put_together(nesting, lambda leaf: values[leaf].tolist(), plain=True)
+        nested = put_together(nesting, prediction.values.__getitem__, plain=True)
         return {OUTPUT: {"value": nested}}
 
 

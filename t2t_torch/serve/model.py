@@ -241,13 +241,19 @@ class Extent(NamedTuple):
     tokens: int
 
 
-def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
+class TooManyElements(Exception):
+    """The lists and mappings of an input have too many elements."""
+
+
+def extent_of(sample: Sample, most: float = math.inf) -> Extent:
     """Returns the size of an input in one pass over its parts.
 
     Args:
       sample: input by field.
-      most: maximum number of elements of all its lists and mappings; with more, the pass stops and
-        returns None.
+      most: maximum number of elements of all its lists and mappings.
+
+    Raises:
+      TooManyElements: there are more; the pass stops there.
     """
     texts: list[str] = []
     tokens = 1
@@ -261,7 +267,7 @@ def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
             continue
         parts, elements = _parts(value, most)
         if elements > most:
-            return None
+            raise TooManyElements
         most -= elements
         inner = [part for part in parts if isinstance(part, str)]
         texts += inner
@@ -270,20 +276,6 @@ def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
         count = len(value) if nested else len(parts)
         tokens = max(tokens, count, sum(map(len, inner)) // _LETTERS)
     return Extent(texts, tokens)
-
-
-def texts_of(sample: Sample) -> Sequence[str]:
-    """Returns the texts of an input, including those in lists and mappings."""
-    extent = extent_of(sample)
-    assert extent is not None
-    return extent.texts
-
-
-def tokens_of(sample: Sample) -> int:
-    """Returns the approximate length of an input in words; see `Extent`."""
-    extent = extent_of(sample)
-    assert extent is not None
-    return extent.tokens
 
 
 def _parts(value: Any, most: float) -> tuple[list[Any], int]:

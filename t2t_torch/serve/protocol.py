@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import anyio
+import pydantic_core
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -26,7 +27,6 @@ from pydantic import (
     StrictStr,
 )
 from pydantic import ValidationError as _Invalid
-from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -54,7 +54,9 @@ def _without_others(parameters: Any) -> Any:
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if not isinstance(value, str | bool | int | float):
             message = "{name} is no string, number or boolean"
-            raise PydanticCustomError("parameter", message, {"name": reprlib.repr(name)})
+            raise pydantic_core.PydanticCustomError(
+                "parameter", message, {"name": reprlib.repr(name)}
+            )
     return parameters
 
 
@@ -222,17 +224,13 @@ def flat(tensor: InputTensor) -> list[Any]:
 
 def strings(tensor: InputTensor) -> list[str]:
     """Returns the elements of a string tensor; raises HTTPError if an element is not a string."""
-    data = flat(tensor)
-    _check_type(tensor, ("BYTES",), "strings")
-    return _all(tensor, data, str, "a string")
+    return _elements(tensor, ("BYTES",), str, "string")
 
 
 def numbers(tensor: InputTensor) -> list[float]:
     """Returns the elements of a number tensor; raises HTTPError if an element is not a number."""
-    data = flat(tensor)
-    _check_type(tensor, (*_REALS, *_WHOLES), "numbers")
-    whole = tensor.datatype in _WHOLES
-    elements = _all(tensor, data, int if whole else (int, float), "a number")
+    kind = int if tensor.datatype in _WHOLES else (int, float)
+    elements = _elements(tensor, (*_REALS, *_WHOLES), kind, "number")
     if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in elements):
         raise BadRequest(f"{tensor.name!r} has an element that is no finite number.")
     return elements
@@ -248,19 +246,18 @@ def misshapen(tensor: InputTensor, expected: str) -> HTTPError:
     return BadRequest(f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}.")
 
 
-def _check_type(tensor: InputTensor, allowed: Sequence[str], what: str) -> None:
+def _elements(tensor: InputTensor, allowed: Sequence[str], kind: Any, what: str) -> list[Any]:
+    """Returns the elements of a tensor of some datatypes, which are all of a type of Python."""
+    data = flat(tensor)
     if tensor.datatype not in allowed:
         raise BadRequest(
-            f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
+            f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}s: "
             f"{', '.join(allowed)}."
         )
-
-
-def _all(tensor: InputTensor, data: list[Any], kind: Any, what: str) -> list[Any]:
     for number, one in enumerate(data):
         if not isinstance(one, kind):
             raise BadRequest(
-                f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants."
+                f"element {number} of {tensor.name!r} is not a {what}, as {tensor.datatype} wants."
             )
     return data
 
@@ -379,11 +376,7 @@ def _no_constant(name: str) -> Any:
 
 def to_json(value: Any) -> bytes:
     """Returns a value as JSON bytes; NaN and infinities become null."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
+    return pydantic_core.to_json(value, inf_nan_mode="null")
 
 
 def json_response(
@@ -391,13 +384,3 @@ def json_response(
 ) -> Response:
     """Returns a response with a JSON body."""
     return Response(to_json(value), status, headers, "application/json")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value

@@ -19,7 +19,7 @@ from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.limits import NotFound, ServerLimits, Unavailable
 from t2t_torch.serve.middleware import ServerMetrics
-from t2t_torch.serve.model import Sample, ServedModel, tokens_of
+from t2t_torch.serve.model import Sample, ServedModel, extent_of
 from t2t_torch.serve.server import log_event
 
 Predict: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
@@ -50,7 +50,7 @@ class Job:
     ) -> None:
         self.samples = samples
         self.predict = predict
-        tokens = [tokens_of(sample) for sample in samples]
+        tokens = [extent_of(sample).tokens for sample in samples]
         self.tokens, self.longest = sum(tokens), max(tokens)
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()

@@ -123,11 +123,8 @@ class _TextRunModel(_RunModel):
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.predict`; can also be cancelled between two steps of a search."""
         self._predictor.before_step = token.check
-        if self._of_mappings:
-            return super().predict(samples, token)
-        self._predictor.before_batch = token.check
-        predictions: Sequence[Prediction] = self._predictor.predict(self._texts(samples))
-        return predictions
+        inputs: Any = samples if self._of_mappings else self._texts(samples)
+        return super().predict(inputs, token)
 
     def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.attend`; runs the model again for each text."""

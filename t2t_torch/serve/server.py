@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from types import FrameType
 from typing import Any, Literal, TextIO, TypeAlias
@@ -22,9 +23,8 @@ from typing import Any, Literal, TextIO, TypeAlias
 import uvicorn
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
-from uvicorn.config import HTTP_PROTOCOLS
-from uvicorn.importer import import_from_string
 from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve import limits
@@ -105,10 +105,10 @@ _LONGEST_LINE = 1000
 
 _TOO_LARGE = f"the request's line and headers have more than {limits.MAX_HEAD_BYTES:,} bytes."
 _LINGER = 2.0  # seconds for a client to read an error and to stop sending
-_PIECE = 1 << 12  # bytes parsed at once: h11 needs 5 ms for 4 KB of one-byte chunks
+_PIECE = 1 << 12  # bytes parsed at once
 
 _Stage: TypeAlias = Literal["idle", "head", "body"]
-_Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which are untyped
+_Base: Any = HttpToolsProtocol  # whose attributes are typed too narrowly for a subclass
 
 
 def check_headers(headers: Headers) -> limits.HTTPError | None:
@@ -132,35 +132,36 @@ def check_headers(headers: Headers) -> limits.HTTPError | None:
     return None
 
 
-class _Bounded(_Base):  # type: ignore[misc]
-    """Mixin for uvicorn's connection protocols: limits of the size, number and time of headers.
+class _Connection(_Base):  # type: ignore[misc]
+    """uvicorn's connection with limits of the size, number and time of headers.
 
     uvicorn limits neither the size nor the time of a request's head, and httptools copies a header
     again for each of its packets: one connection could block the server.
 
-    Attributes:
+    Args:
       head_seconds: timeout for a request's line and headers; also for the rest of a body whose
         response was sent before the body was complete.
+      named: arguments of uvicorn.
+
+    Attributes:
+      stage: the expected data: a request, the rest of its head, or the rest of its body.
       active_at: time of the last receive or send by the loop's clock.
     """
 
-    head_seconds = 10.0
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *, head_seconds: float, **named: Any) -> None:
+        super().__init__(**named)
+        self.head_seconds = head_seconds
+        self.stage: _Stage = "idle"
         self.active_at = self.loop.time()
         self._rest = bytearray()  # received, not parsed yet
         self._turn: asyncio.Handle | None = None  # scheduled parsing of the next piece
         self._piece = b""  # being parsed
+        self._head = b""  # head of an upgrade request, to be parsed again
         self._began_in_body = False
         self._unparsed = 0  # bytes since the last complete head or piece of a body
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
         self._timed: Any = None  # stage of the timer
-
-    def stage(self) -> _Stage:
-        """Returns the expected data: a request, the rest of its head, or the rest of its body."""
-        raise NotImplementedError
 
     @property
     def is_pending(self) -> bool:
@@ -208,11 +209,11 @@ class _Bounded(_Base):  # type: ignore[misc]
         self._turn = None
         if self._is_refused:
             self._rest.clear()
-        elif not self.flow.read_paused and not (self.is_pending and self.stage() == "idle"):
+        elif not self.flow.read_paused and not (self.is_pending and self.stage == "idle"):
             self._piece = bytes(self._rest[:_PIECE])
             del self._rest[:_PIECE]
             self._unparsed += len(self._piece)
-            self._began_in_body = self.stage() == "body"
+            self._began_in_body = self.stage == "body"
             super().data_received(self._piece)
             if self._unparsed > limits.MAX_HEAD_BYTES and not self._is_refused:
                 self._refuse(limits.HeadTooLarge(_TOO_LARGE))
@@ -245,7 +246,7 @@ class _Bounded(_Base):  # type: ignore[misc]
 
     def _set_timer(self) -> None:
         """Starts the timer of a new stage."""
-        stage = self.stage()
+        stage = self.stage
         timed = (stage, self.cycle, self.is_pending)
         if timed == self._timed and stage != "idle":
             return
@@ -297,41 +298,14 @@ class _Bounded(_Base):  # type: ignore[misc]
         self.flow.resume_reading()
         self._timer = self.loop.call_later(_LINGER, self.transport.abort)
 
-
-class _Flow(FlowControl):
-    """uvicorn's flow control that resumes reading only after all pieces are parsed."""
-
-    def __init__(self, transport: Any, connection: _Bounded) -> None:
-        super().__init__(transport)
-        self._connection = connection
-
-    def resume_reading(self) -> None:
-        """Called when a response is complete, or the application reads the body."""
-        if self._connection.has_rest:
-            self.read_paused = False
-            self._connection.schedule_parsing()
-        else:
-            super().resume_reading()
-
-
-class _WithHttptools(_Bounded):
-    """`_Bounded` for uvicorn's httptools protocol."""
-
-    _stage: _Stage = "idle"
-    _head = b""  # head of an upgrade request, to be parsed again
-
-    def stage(self) -> _Stage:
-        """See `_Bounded.stage`."""
-        return self._stage
-
     def on_message_begin(self) -> None:
         """Called at the first byte of a request."""
         super().on_message_begin()
-        self._stage = "head"
+        self.stage = "head"
 
     def on_headers_complete(self) -> None:
         """Called at the end of a head."""
-        self._stage, self._unparsed = "body", 0
+        self.stage, self._unparsed = "body", 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._head = self._without_upgrade()
             return
@@ -361,47 +335,25 @@ class _WithHttptools(_Bounded):
 
     def on_message_complete(self) -> None:
         """Called at the end of a request."""
-        self._stage, self._unparsed = "idle", 0
+        self.stage, self._unparsed = "idle", 0
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
 
-class _WithH11(_Bounded):
-    """`_Bounded` for uvicorn's h11 protocol; h11 has limits of its own."""
+class _Flow(FlowControl):
+    """uvicorn's flow control that resumes reading only after all pieces are parsed."""
 
-    def stage(self) -> _Stage:
-        """See `_Bounded.stage`."""
-        import h11
+    def __init__(self, transport: Any, connection: _Connection) -> None:
+        super().__init__(transport)
+        self._connection = connection
 
-        if self.conn.their_state is h11.SEND_BODY:
-            return "body"
-        is_head = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
-        return "head" if is_head else "idle"
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Called when a request has an Upgrade header; h11 ignores it."""
-
-    def handle_events(self) -> None:
-        """Parses the received data."""
-        import h11
-
-        before = len(self.conn.trailing_data[0])
-        super().handle_events()
-        is_paused = self.conn.their_state is h11.DONE  # later data is not parsed yet
-        if is_paused or len(self.conn.trailing_data[0]) < before:
-            self._unparsed = 0
-
-
-def connection_class(head_seconds: float, parser: str = "auto") -> type[asyncio.Protocol]:
-    """Returns a uvicorn connection protocol with limits.
-
-    Args:
-      head_seconds: see `_Bounded`.
-      parser: "httptools", "h11", or "auto" for httptools if installed, else h11.
-    """
-    base: Any = import_from_string(HTTP_PROTOCOLS[parser])
-    mixin = _WithH11 if base.__name__ == "H11Protocol" else _WithHttptools
-    return type("Connection", (mixin, base), {"head_seconds": head_seconds})
+    def resume_reading(self) -> None:
+        """Called when a response is complete, or the application reads the body."""
+        if self._connection.has_rest:
+            self.read_paused = False
+            self._connection.schedule_parsing()
+        else:
+            super().resume_reading()
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -539,9 +491,9 @@ class _Listener(uvicorn.Server):
     def _is_active(self) -> bool:
         """Returns True if a connection is active, or was within `_QUIET` seconds."""
         since = asyncio.get_running_loop().time() - _QUIET
-        connections: set[Any] = self.server_state.connections  # instances of `connection_class`
+        connections: set[Any] = self.server_state.connections  # instances of `_Connection`
         return any(
-            one.is_pending or one.stage() != "idle" or one.active_at > since for one in connections
+            one.is_pending or one.stage != "idle" or one.active_at > since for one in connections
         )
 
     def _end(self) -> None:
@@ -576,7 +528,6 @@ def serve(
     shutdown: GracefulShutdown,
     *,
     header_seconds: float = 10.0,
-    parser: str = "auto",
 ) -> int:
     """Serves requests until SIGTERM or Ctrl-C; returns 0, or 1 if requests were cut off.
 
@@ -585,12 +536,11 @@ def serve(
       listener: listening socket.
       shutdown: shutdown state.
       header_seconds: timeout for a request's line and headers.
-      parser: see `connection_class`.
     """
+    make: Any = partial(_Connection, head_seconds=header_seconds)
     config = uvicorn.Config(
         app,
-        http=connection_class(header_seconds, parser),
-        h11_max_incomplete_event_size=limits.MAX_HEAD_BYTES,
+        http=make,
         log_config=None,
         access_log=False,
         lifespan="off",

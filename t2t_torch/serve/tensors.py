@@ -6,6 +6,7 @@ the graph of an artifact.  A client can therefore use Triton or this server with
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import reprlib
@@ -24,7 +25,7 @@ from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import WRITTEN_LIST, Prediction
 from t2t_torch.serve.limits import MAX_SECONDS, MAX_TENSORS, BadRequest, ServerLimits, TooLarge
-from t2t_torch.serve.model import TEXTS, Extent, Sample, ServedModel, extent_of
+from t2t_torch.serve.model import TEXTS, Extent, Sample, ServedModel, TooManyElements, extent_of
 from t2t_torch.serve.protocol import (
     HEADER,
     Bodies,
@@ -130,17 +131,13 @@ _MAX_EMPTY = 1 << 20
 """Maximum product of the other axes of an empty tensor: a model may expand it, by a sum."""
 
 
-def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) -> list[Any]:
+def array_column_of(field: InputSpec, tensor: InputTensor) -> list[Any]:
     """Returns the arrays of a tensor, one per input.
-
-    Args:
-      field: field of the tensor.
-      tensor: tensor of the request.
-      data: flat elements, as many as the shape has.
 
     Raises:
       HTTPError: the tensor has another datatype or shape.
     """
+    data = flat(tensor)
     ((datatype, shape),) = described_field(field).values()
     if tensor.datatype not in DATATYPES.values():
         raise BadRequest(
@@ -151,11 +148,7 @@ def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) 
     try:
         # The dtype follows from the elements, not the request's datatype: integers stay integers.
         array = np.asarray(data, field.dtype if not data else None)
-        rows = array_of(
-            InputSpec(field.name, "tensor", field.dtype, shape=field.shape),
-            array.reshape(tensor.shape),
-            rows=True,
-        )
+        rows = array_of(field, array.reshape(tensor.shape), rows=True)
     except (DataError, ValueError, OverflowError) as error:
         raise BadRequest(f"{error} Expected {datatype} {shape}.") from None
     return list(rows)
@@ -206,18 +199,19 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
     files = {field.name: field for field in model.fields if field.kind in ("audio", "image")}
     extents = []
     for number, sample in enumerate(samples):
-        extent = extent_of(sample, most) if not files else _extent_of_files(sample, files, most)
-        if extent is None:
+        try:
+            extent = _extent_of_files(sample, files, most)
+        except TooManyElements:
             raise TooLarge(
                 f"input {number} has more than {most:,} elements in its lists and objects, which "
                 f"is all that is taken with {limits.max_characters:,} characters. Cut it."
-            )
+            ) from None
         _check_length(number, sum(map(len, extent.texts)), limits)
         extents.append(extent)
     return extents
 
 
-def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float) -> Extent | None:
+def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float) -> Extent:
     """Returns the size of an input with files in base64, whose length is limited by the body's.
 
     Args:
@@ -229,8 +223,6 @@ def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float
         name: value for name, value in sample.items() if name in files and isinstance(value, str)
     }
     extent = extent_of({k: v for k, v in sample.items() if k not in encoded}, most)
-    if extent is None:
-        return None
     frames = [
         len(value) * 3 // 8 * FRAMES_PER_SECOND // files[name].size  # samples of 16 bits
         for name, value in encoded.items()
@@ -278,7 +270,7 @@ def output_metadata(model: ServedModel) -> list[Tensor]:
     tensors: list[Tensor] = []
     for target in model.targets:
         for name, (datatype, shape) in _outputs(target).items():
-            if model.first is None or _has(target, name, model.first):
+            if model.first is None or name in _rows(target, model.first):
                 tensors.append({"name": name, "datatype": datatype, "shape": shape})
     return tensors
 
@@ -354,17 +346,15 @@ def tensors_of(
     Raises:
       HTTPError: a requested output is missing.
     """
-    available = {
-        name: target
-        for target in model.targets
-        for name in _outputs(target)
-        if _has(target, name, predictions[0])
-    }
+    available: dict[str, tuple[OutputSpec, list[Any]]] = {}
+    for target in model.targets:
+        rows = [_rows(target, one) for one in predictions]
+        available |= {name: (target, [row[name] for row in rows]) for name in rows[0]}
     names = list(available) if wanted is None else wanted
     missing = [name for name in names if name not in available]
     if missing:
         raise BadRequest(f"there is no output {missing[0]!r}; there are {', '.join(available)}.")
-    return [_tensor(available[name], name, predictions) for name in names]
+    return [_tensor(name, *available[name]) for name in names]
 
 
 def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
@@ -383,11 +373,10 @@ def _column(field: InputSpec, tensor: InputTensor) -> list[Any]:
     if field.kind == "value":
         raise BadRequest(f"{field.name!r} is no tensor. Ask at predict, with JSON.")
     if field.kind == "tensor":
-        return array_column_of(field, tensor, flat(tensor))
+        return array_column_of(field, tensor)
     if field.kind == "image":
-        pixels = flat(tensor)
-        picture = InputSpec(field.name, "tensor", dtype="uint8", shape=field.shape)
-        return [array.tolist() for array in array_column_of(picture, tensor, pixels)]
+        bytes_of = dataclasses.replace(field, dtype="uint8")
+        return [array.tolist() for array in array_column_of(bytes_of, tensor)]
     if field.kind != "numbers":
         texts = strings(tensor)
         if len(tensor.shape) not in (1, 2) or math.prod(tensor.shape[1:]) != 1:
@@ -427,72 +416,66 @@ def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
     return {name: ("BYTES", [-1]), **probability, **scores}
 
 
-def _has(target: OutputSpec, name: str, prediction: Prediction) -> bool:
-    """Returns True if a prediction has the tensor."""
-    of_part = {"_probability": prediction.probabilities, "_scores": prediction.scores}
-    values = of_part.get(name[len(target.name) :], prediction.values)
-    return bool(prediction.hypotheses) or target.name in values
+def _rows(target: OutputSpec, prediction: Prediction) -> dict[str, Any]:
+    """Returns the row of each tensor of a target that a prediction has, by name."""
+    name, each = target.name, prediction.hypotheses
+    if each:
+        texts, scores = [one.text for one in each], [one.score for one in each]
+        ids = [list(one.ids) for one in each]
+        return {name: texts, f"{name}_scores": scores, f"{name}_ids": ids}
+    if name not in prediction.values:
+        return {}
+    value, by_label = prediction.values[name], target.kind != "tags"
+    rows = {name: _written(target, value)}
+    if not by_label:
+        rows[f"{name}_lengths"] = len(value)
+    if name in prediction.probabilities:
+        rows[f"{name}_probability"] = prediction.probabilities[name]
+    if name in prediction.scores:
+        own: Any = prediction.scores[name]
+        rows[f"{name}_scores"] = [own[one] for one in target.labels] if by_label else list(own)
+    return {one: row for one, row in rows.items() if one in _outputs(target)}
 
 
-def _tensor(target: OutputSpec, name: str, predictions: Sequence[Any]) -> Tensor:
-    """Returns an output tensor of predictions."""
-    datatype, _ = _outputs(target)[name]
-    if target.kind == "tensor":
-        arrays = [np.asarray(one.values[name]) for one in predictions]
-        if len({array.shape for array in arrays}) > 1:
-            raise BadRequest(
-                f"the answers in {name!r} have different shapes, and a tensor has one: ask with "
-                "inputs of one size, or at predict."
-            )
-        shape = [len(arrays), *arrays[0].shape]
-        data = np.stack(arrays).reshape(-1).tolist()
-        return {"name": name, "shape": shape, "datatype": datatype, "data": data}
-    part = name[len(target.name) :]
-    rows = [_row(target, part, one) for one in predictions]
-    tensor: Tensor = {"name": name, "shape": [len(rows)], "datatype": datatype}
-    if target.kind in TEXTS and part == "_ids":
-        count, length = max(map(len, rows)), max(len(ids) for row in rows for ids in row)
-        tensor["shape"] = [len(rows), count, length]
-        full = [row + [[]] * (count - len(row)) for row in rows]
-        tensor["data"] = [one for row in full for ids in row for one in _filled(ids, length, 0)]
-    elif any(isinstance(row, list) for row in rows):
-        width = max(map(len, rows))
-        filler = "" if datatype == "BYTES" else _NO_SCORE if target.kind in TEXTS else 0.0
-        tensor["shape"] = [len(rows), width]
-        tensor["data"] = [one for row in rows for one in _filled(row, width, filler)]
-    else:
-        tensor["data"] = rows
-    if target.labels and len(tensor["shape"]) == 2 and target.kind != "tags":
-        # A parameter is a string, a number or a boolean: the list is JSON in a string.
-        tensor["parameters"] = {"labels": json.dumps(list(target.labels), ensure_ascii=False)}
-    return tensor
-
-
-def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
-    return row + [filler] * (width - len(row))
-
-
-def _row(target: OutputSpec, part: str, prediction: Any) -> Any:
-    """Returns the row of an output tensor for one prediction."""
-    if prediction.hypotheses:
-        if part == "_ids":
-            return [list(one.ids) for one in prediction.hypotheses]
-        return [one.score if part else one.text for one in prediction.hypotheses]
-    value = prediction.values[target.name]
-    if part == "_probability":
-        return prediction.probabilities[target.name]
-    if part == "_lengths":
-        return len(value)
-    if part == "_scores":
-        scores = prediction.scores[target.name]
-        return list(scores) if target.kind == "tags" else [scores[one] for one in target.labels]
+def _written(target: OutputSpec, value: Any) -> Any:
+    """Returns a predicted value as the row of a tensor."""
     if target.kind == "multilabel":
         return [label in value for label in target.labels]
     if target.kind == "distribution":
         return [value[label] for label in target.labels]
     if target.kind == "tags":
         return [tag or "" for tag in value]
-    return list(value) if target.kind == "numbers" else str(value)
+    if target.kind == "numbers":
+        return list(value)
+    return value if target.kind == "tensor" else str(value)
+
+
+def _tensor(name: str, target: OutputSpec, data: list[Any]) -> Tensor:
+    """Returns an output tensor from its rows; those of different lengths are padded."""
+    datatype, described = _outputs(target)[name]
+    shape = [len(data)]
+    tensor: Tensor = {"name": name, "shape": shape, "datatype": datatype}
+    if target.kind == "tensor":
+        arrays = [np.asarray(one) for one in data]
+        if len({array.shape for array in arrays}) > 1:
+            raise BadRequest(
+                f"the answers in {name!r} have different shapes, and a tensor has one: ask with "
+                "inputs of one size, or at predict."
+            )
+        tensor["shape"] = [*shape, *arrays[0].shape]
+        return {**tensor, "data": np.stack(arrays).reshape(-1).tolist()}
+    filler: Any = "" if datatype == "BYTES" else _NO_SCORE if target.kind in TEXTS else 0.0
+    if datatype == "INT64":
+        filler = 0
+    for axis in range(1, len(described)):
+        shape.append(max(map(len, data), default=0))
+        padding = [filler if axis == len(described) - 1 else []]
+        data = [one for row in data for one in row + padding * (shape[-1] - len(row))]
+    tensor["data"] = data
+    if target.labels and len(shape) == 2 and target.kind != "tags":
+        # A parameter is a string, a number or a boolean: the list is JSON in a string.
+        tensor["parameters"] = {"labels": json.dumps(list(target.labels), ensure_ascii=False)}
+    return tensor
 
 
 NAME = "binary_tensor_data"

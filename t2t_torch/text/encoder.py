@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, write_text
+from t2t_torch.text.tokenizer import check_expression
 
 # Reserved ids of tensor2tensor, data_generators/text_encoder.py.
 PAD = 0
@@ -118,15 +119,17 @@ def check_unicode(text: str) -> None:
 
 
 @contextlib.contextmanager
-def vocabulary_errors(path: Path, hint: str = "") -> Iterator[None]:
+def vocabulary_errors(path: Path, hint: str = "", kind: str = "") -> Iterator[None]:
     """Names the file in the errors of reading a vocabulary.
 
     Args:
       path: file of the vocabulary.
       hint: a sentence about what to do with a malformed file.
+      kind: what the file is; "": the body raises no other errors than these.
 
     Raises:
-      DataError: the file cannot be read, or the body raises a DataError.
+      DataError: the file cannot be read, or the body raises a DataError, or with `kind` one of the
+        errors of JSON that is something else.
     """
     try:
         yield
@@ -135,6 +138,10 @@ def vocabulary_errors(path: Path, hint: str = "") -> Iterator[None]:
     except DataError as error:
         message = str(error)
         raise DataError(message if str(path) in message else f"{path}: {message}{hint}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        if not kind:
+            raise
+        raise DataError(f"{path} is no {kind}.{hint}") from None
 
 
 class ByteEncoder(TextEncoder):
@@ -186,11 +193,8 @@ class CharacterEncoder(TextEncoder):
     @classmethod
     def load(cls, path: Path) -> CharacterEncoder:
         """Reads an alphabet from a JSON list; DataError if it is missing or malformed."""
-        with vocabulary_errors(path):
-            try:
-                return cls(read_json(path, max_bytes=MAX_VOCABULARY))
-            except (ValueError, TypeError):
-                raise DataError(f"{path} is no JSON list of characters.") from None
+        with vocabulary_errors(path, kind="JSON list of characters"):
+            return cls(read_json(path, max_bytes=MAX_VOCABULARY))
 
     @staticmethod
     def save(characters: Iterable[str], path: Path) -> None:
@@ -375,6 +379,10 @@ class TokenEncoder(TextEncoder):
         with vocabulary_errors(path):
             return cls(tokens, replace_oov=replace_oov, reverse=reverse, lower_case=lower_case)
 
+    def save(self, path: Path) -> None:
+        """Writes the vocabulary file atomically."""
+        write_text(path, "".join(f"{word}\n" for word in self._tokens))
+
     @property
     def vocab_size(self) -> int:
         """The number of words plus 2."""
@@ -459,9 +467,9 @@ class WordCutter:
     def __post_init__(self) -> None:
         if len(self.before_words) > 1:
             raise ValueError(f"before_words is {self.before_words!r}; one character was expected.")
-        _check("words", self.words)
+        check_expression(self.words, f"words={self.words!r}")
         if self.spaces:
-            _check("spaces", self.spaces)
+            check_expression(self.spaces, f"spaces={self.spaces!r}")
         if any(re.search(r"\s", word) for word in re.findall(self.words, _PROBE)):
             raise ValueError(
                 f"words={self.words!r} takes a space into a word. Leave spaces out: [^\\s...]."
@@ -476,21 +484,3 @@ class WordCutter:
         if self.splits_glued:
             text = _GLUED.sub(" ", text)
         return " ".join(re.findall(self.words, text.lower() if self.lower_case else text))
-
-
-def _check(name: str, expression: str) -> None:
-    """Checks that an expression compiles and never matches the empty string."""
-    try:
-        compiled = re.compile(expression)
-    except re.error as error:
-        raise ValueError(f"{name}={expression!r} is no regular expression: {error}.") from None
-    if compiled.groups:
-        raise ValueError(
-            f"{name}={expression!r} has a capturing group, and what is in it alone would be found. "
-            "Write (?:...)."
-        )
-    if compiled.match(""):
-        raise ValueError(
-            f"{name}={expression!r} matches where nothing stands. Let it match one character or "
-            "more: + in place of *."
-        )

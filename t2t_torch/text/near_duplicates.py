@@ -80,13 +80,8 @@ class NearDuplicates:
 
 @functools.lru_cache(maxsize=1)  # of a text that is looked for, and then added
 def _read(text: str) -> tuple[str, npt.NDArray[np.uint64]]:
-    """Returns the normalized text, and its `_hashes`."""
+    """Returns the normalized text, and the different hashes of its pairs of words, ascending."""
     words = normalized(text)
-    return words, _hashes(words)
-
-
-def _hashes(words: str) -> npt.NDArray[np.uint64]:
-    """Returns the different hashes of the pairs of neighbouring words, ascending."""
     each = np.fromiter(map(zlib.crc32, words.encode().split()), np.uint64)
     pairs = each[:-1] * _FACTORS[0] + each[1:] * _FACTORS[1]
-    return np.unique((pairs ^ (pairs >> np.uint64(29))) * _FACTORS[0])
+    return words, np.unique((pairs ^ (pairs >> np.uint64(29))) * _FACTORS[0])

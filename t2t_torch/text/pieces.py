@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, require
 from t2t_torch.files import MAX_VOCABULARY, read_json
 from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode, vocabulary_errors
 
@@ -118,13 +118,11 @@ class SentencePieces:
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
-        pieces: list[str] = self.processor.encode(text, out_type=str)
-        return pieces
+        return list(self.processor.encode(text, out_type=str))
 
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""
-        text: str = self.processor.decode_pieces(list(pieces))
-        return text
+        return str(self.processor.decode_pieces(list(pieces)))
 
 
 class HuggingFacePieces:
@@ -141,14 +139,10 @@ class HuggingFacePieces:
     """
 
     def __init__(self, tokenizer: str) -> None:
+        purpose = "this vocabulary is read by the package tokenizers"
+        tokenizers = require("tokenizers", "hf", purpose, DataError)
         try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise DataError(
-                "this vocabulary is read by the package tokenizers:  pip install '.[hf]'"
-            ) from None
-        try:
-            self._tokenizer = Tokenizer.from_str(tokenizer)
+            self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer)
         except Exception as error:  # its errors have no class of their own
             raise DataError(f"this is no tokenizer of Hugging Face: {error}.") from None
         self._tokenizer.no_truncation()
@@ -157,8 +151,7 @@ class HuggingFacePieces:
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
-        pieces: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens
-        return pieces
+        return list(self._tokenizer.encode(text, add_special_tokens=False).tokens)
 
     def words(self, text: str) -> list[str]:
         """Returns the normalized words of a text, which are then split into pieces."""
@@ -169,8 +162,7 @@ class HuggingFacePieces:
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""
         decoder = self._tokenizer.decoder
-        text: str = " ".join(pieces) if decoder is None else decoder.decode(list(pieces))
-        return text
+        return " ".join(pieces) if decoder is None else str(decoder.decode(list(pieces)))
 
 
 class SpaceSplitter:
@@ -231,14 +223,9 @@ class PieceEncoder(TextEncoder):
     @classmethod
     def load(cls, path: Path) -> PieceEncoder:
         """Reads a vocabulary file; DataError if it is missing or malformed."""
-        with vocabulary_errors(path):
-            try:
-                return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise DataError(
-                    f"{path} is no vocabulary of pieces, as t2t-import writes it. Import the run "
-                    "again."
-                ) from None
+        kind = "vocabulary of pieces, as t2t-import writes it"
+        with vocabulary_errors(path, " Import the run again.", kind):
+            return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> PieceEncoder:
@@ -296,44 +283,22 @@ class PieceEncoder(TextEncoder):
 
 
 def vocabulary_file(
-    tokens: Sequence[str],
-    unknown: int | None,
-    *,
-    silent: Iterable[int] = (),
-    add_eos: bool = True,
-    strip: bool = False,
-    first: Iterable[int] = (),
-    subwords: tuple[Literal["sentencepiece", "bpe", "tokenizer"], bytes] | None = None,
-    separator: str = "@@",
+    subwords: tuple[Literal["sentencepiece", "bpe", "tokenizer"], bytes] | None, **content: Any
 ) -> bytes:
-    """Returns the content of a vocabulary file; see `PieceEncoder`.
+    """Returns the content of a vocabulary file.
 
     Args:
-      tokens: the tokens by id.
-      unknown: id of unknown pieces; None: there are none.
-      silent: ids without a text.
-      add_eos: False if texts have no end symbol.
-      strip: True to remove spaces around a decoded text.
-      first: ids before each text.
       subwords: kind and file of the subword model; None: texts are split at spaces.
-      separator: of BPE.
+      content: arguments of `PieceEncoder` besides `pieces`, as lists, numbers and booleans.
 
     Raises:
       DataError: the subword model is invalid.
     """
-    content: dict[str, Any] = {
-        "tokens": list(tokens),
-        "unknown": unknown,
-        "silent": sorted(silent),
-        "add_eos": add_eos,
-        "strip": strip,
-        "first": list(first),
-    }
     if subwords is not None and subwords[0] == "sentencepiece":
         content["sentencepiece"] = base64.b64encode(subwords[1]).decode()
     elif subwords is not None:
         try:
-            content |= {subwords[0]: subwords[1].decode(), "separator": separator}
+            content |= {subwords[0]: subwords[1].decode(), "separator": "@@"}
         except UnicodeDecodeError:
             raise DataError(f"the {subwords[0]} file is not UTF-8. Copy it again.") from None
     PieceEncoder._of(content)  # raises for what cannot be read back

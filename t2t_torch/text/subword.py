@@ -12,7 +12,15 @@ import sentencepiece
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, read_bytes, staged
-from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder, check_unicode
+from t2t_torch.text.encoder import (
+    EOS,
+    NUM_RESERVED,
+    PAD,
+    TextEncoder,
+    check_unicode,
+    vocabulary_errors,
+)
+from t2t_torch.text.pieces import SentencePieces
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 
 _UNKNOWN = NUM_RESERVED  # required by sentencepiece; with byte fallback no text encodes to it
@@ -74,11 +82,7 @@ class SubwordEncoder(TextEncoder):
 
     def __init__(self, model: bytes) -> None:
         self._model = model
-        self._pieces = sentencepiece.SentencePieceProcessor()
-        try:
-            self._pieces.LoadFromSerializedProto(model)
-        except RuntimeError:
-            raise DataError("This is no sentencepiece model.") from None
+        self._pieces = SentencePieces(model).processor
         reserved = (self._pieces.pad_id(), self._pieces.eos_id(), self._pieces.unk_id())
         if reserved != (PAD, EOS, _UNKNOWN):
             raise DataError(
@@ -92,15 +96,12 @@ class SubwordEncoder(TextEncoder):
     @classmethod
     def load(cls, path: Path) -> SubwordEncoder:
         """Reads a model written by `train`; DataError if it is missing."""
-        try:
+        hint = (
+            " Vocabularies of subwords that t2t-datagen made, here or in tensor2tensor, can be "
+            "read; remove the file and run t2t-datagen again."
+        )
+        with vocabulary_errors(path, hint):
             return cls(read_bytes(path, max_bytes=MAX_VOCABULARY))
-        except DataError as error:
-            raise DataError(
-                f"{path}: {error} Vocabularies of subwords that t2t-datagen made, here or in "
-                "tensor2tensor, can be read; remove the file and run t2t-datagen again."
-            ) from None
-        except OSError as error:
-            raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, path: Path) -> SubwordEncoder:

@@ -90,26 +90,13 @@ def check_word(expression: str) -> None:
     Raises:
       ValueError: see `word_expression`.
     """
-    try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        names = ", ".join(TOKENIZERS)
-        raise ValueError(
-            f"{expression!r} is neither a tokenizer ({names}) nor a regular expression: {error}."
-        ) from None
-    if pattern.groups:
-        raise ValueError(f"{expression!r} has a capturing group. Write (?:...).")
     if expression.isidentifier():
         names = ", ".join(TOKENIZERS)
         raise ValueError(
             f"there is no tokenizer {expression!r}. There are {names}; or write a regular "
             r"expression of a word, such as '\w+'."
         )
-    if pattern.match(""):
-        raise ValueError(
-            f"{expression!r} matches where nothing stands. Let it match one character or more: + "
-            "in place of *."
-        )
+    pattern = check_expression(expression, repr(expression))
     for space in filter(str.isspace, map(chr, range(0x3001))):
         probe = f"a{space}a 1{space}1 .{space}."
         if any(re.search(r"\s", found[0]) for found in pattern.finditer(probe)):
@@ -117,6 +104,32 @@ def check_word(expression: str) -> None:
                 f"{expression!r} takes the space {space!r} into a word. Leave spaces out: "
                 r"[^\s...]."
             )
+
+
+def check_expression(expression: str, shown: str) -> re.Pattern[str]:
+    """Compiles a regular expression that is to find the parts of a text.
+
+    Args:
+      expression: the expression.
+      shown: what an error calls it.
+
+    Raises:
+      ValueError: it is none, has a capturing group, or matches the empty string.
+    """
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{shown} is no regular expression: {error}.") from None
+    if pattern.groups:
+        raise ValueError(
+            f"{shown} has a capturing group. Write (?:...): what is in a group alone is found."
+        )
+    if pattern.match(""):
+        raise ValueError(
+            f"{shown} matches where nothing stands. Let it match one character or more: + in place "
+            "of *."
+        )
+    return pattern
 
 
 def tokenize(text: str, tokenizer: str) -> list[Token]:

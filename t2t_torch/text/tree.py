@@ -21,7 +21,7 @@ TRACE = "-NONE-"
 """The Penn Treebank's label of unspoken elements (traces)."""
 
 _BLANKS = " \t\r\n"
-_ROUND_TOKEN = re.compile(r"[()]|[^() \t\r\n]+")
+_ROUND_TOKEN = re.compile(r"\([ \t\r\n]*([^() \t\r\n]*)|\)|[^() \t\r\n]+")
 _SQUARE_TOKEN = re.compile(r"[^ \t\r\n]+")
 _NAME = re.compile(r"[^()\[\] \t\r\n]+")
 _WORD = re.compile(r"[^ \t\r\n]+")
@@ -290,25 +290,16 @@ def _without_outer(steps: list[_Step], start: int, text: str) -> list[_Step]:
 
 
 def _round_steps(text: str) -> Iterator[tuple[int, str, str]]:
-    opened = -1  # position of the bracket that has no label yet
     for token in _ROUND_TOKEN.finditer(text):
         piece, position = token[0], token.start()
-        if opened >= 0:
-            named = piece not in ("(", ")")
-            yield opened, "(", piece if named else ""
-            opened = -1
-            if named:
-                continue
-        if piece == "(":
-            opened = position
+        if piece[0] == "(":
+            yield position, "(", token[1]
         elif piece == ")":
             yield position, ")", ""
         else:
             for name, bracket in _ESCAPED:
                 piece = piece.replace(name, bracket)
             yield position, "", piece
-    if opened >= 0:
-        yield opened, "(", ""
 
 
 _ESCAPED = (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"))

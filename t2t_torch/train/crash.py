@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,14 +124,11 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
 
         return after
 
-    handles = [
-        module.register_forward_hook(look(name)) for name, module in model.named_modules() if name
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(look(name)))
         yield bad
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -106,9 +106,12 @@ class _TeacherRun(NamedTuple):
     ) -> None:
         """Checks that the teacher and the student have compatible versions of a problem."""
         own, folder = self.problems[name], self.directory.path
-        faults = [
-            *_other_features(features, own.features(folder), hparams, self.hparams),
-            *_other_vocabularies(problem, vocab_dir, own, folder),
+        faults = _other_features(features, own.features(folder), hparams, self.hparams)
+        theirs = {files.read_bytes(folder / file) for file in vocab_files_in(own, folder)}
+        faults += [
+            f"it was not trained with the vocabulary {file}"
+            for file in vocab_files_in(problem, vocab_dir)
+            if files.read_bytes(vocab_dir / file) not in theirs  # a vocabulary may have two names
         ]
         if faults:
             raise errors.HParamsError(
@@ -174,15 +177,3 @@ def _describe(feature: Feature, hparams: HParams) -> str:
         + (f" of {size} ids" if size else "")
         + (f" ({scale})" if scale else "")
     )
-
-
-def _other_vocabularies(
-    problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
-) -> list[str]:
-    """Returns the vocabularies that differ from the teacher's, whatever their file names."""
-    theirs = {files.read_bytes(its_dir / file) for file in vocab_files_in(its_problem, its_dir)}
-    return [
-        f"it was not trained with the vocabulary {file}"
-        for file in vocab_files_in(problem, vocab_dir)
-        if files.read_bytes(vocab_dir / file) not in theirs
-    ]

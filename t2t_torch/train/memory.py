@@ -162,16 +162,11 @@ class Footprint:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
-        state = [
-            value
-            for slots in optimizer.state.values()
-            for value in slots.values()
-            if isinstance(value, Tensor)
-        ]
+        state = [value for slots in optimizer.state.values() for value in slots.values()]
         return cls(
-            weights=sum(map(_bytes, [*model.parameters(), *model.buffers()])),
-            gradients=sum(map(_bytes, parameters)),
-            optimizer=sum(map(_bytes, state)),
+            weights=sum(one.nbytes for one in (*model.parameters(), *model.buffers())),
+            gradients=sum(parameter.nbytes for parameter in parameters),
+            optimizer=sum(value.nbytes for value in state if isinstance(value, Tensor)),
             activations=activations * rows // measured_rows,
             rows=rows,
             measured_rows=measured_rows,
@@ -193,10 +188,6 @@ def _saved_for_backward(model: nn.Module, batch: Batch) -> int:
         loss = total_loss(model(batch))
     assert loss.sum.requires_grad
     return sum(size for size, _ in saved.values())
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 _SHOWN_ROWS = 3
@@ -319,7 +310,7 @@ def _data(name: str, component: TrainingSplit) -> Iterator[str]:
     )
     rows = [
         [f"< {b.boundary}", f"{b.batch_size}", f"{b.rows:,}", f"{b.batches:,}",
-         f"{b.padding_fraction:.1%}"]
+         f"{b.padding:.1%}"]
         for b in component.plan.buckets
     ]  # fmt: skip
     total = sum(bucket.rows for bucket in component.plan.buckets)

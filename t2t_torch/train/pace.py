@@ -75,7 +75,8 @@ class Pace:
         else:  # a new run, or one with another length than before
             position = float(step)
             if past and train_seconds:
-                position = _continued(past[-1], step, train_steps)
+                plan = past[-1]  # of a schedule of another length
+                position = _position(plan, step) * train_steps / plan.train_steps
             if position >= train_steps > step:  # more time lets the schedule rise again
                 position = train_steps * min(1.0, seconds / train_seconds)
             self._plan = self._of(step, position)
@@ -187,11 +188,6 @@ def _position(plan: PacePlan, step: float) -> float:
     """Returns the position after some steps by a plan."""
     done, left, steps = step - plan.step, plan.train_steps - plan.position, plan.end - plan.step
     return plan.position + (done if steps == left else done * left / max(1, steps))
-
-
-def _continued(plan: PacePlan, step: int, train_steps: int) -> float:
-    """Returns the position of a plan in a schedule of another length."""
-    return _position(plan, step) * train_steps / plan.train_steps
 
 
 def _read(file: Path) -> list[PacePlan]:

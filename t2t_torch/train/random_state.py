@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 INITIALIZATION = -1
 """The "batch" whose seed initializes the weights."""
 
 _DRAWING = threading.RLock()
-_before: list[Tensor] = []  # states of torch's generators before the first training that runs
-_others: tuple[Any, Any] = (None, None)  # those of Python and numpy
+_before = contextlib.ExitStack()  # restores the states before the first training that runs
 _running = 0  # trainings that run
 
 
@@ -55,10 +53,12 @@ def restored_generators() -> Iterator[None]:
 
     Those of torch, and of Python and numpy, from which a trial may draw.
     """
-    global _running, _before, _others
+    global _running
     with _DRAWING:
         if not _running:
-            _before, _others = _states(), (random.getstate(), np.random.get_state())
+            _before.enter_context(_forked())
+            _before.callback(random.setstate, random.getstate())
+            _before.callback(np.random.set_state, np.random.get_state())
         _running += 1
     try:
         yield
@@ -66,29 +66,18 @@ def restored_generators() -> Iterator[None]:
         with _DRAWING:
             _running -= 1
             if not _running:
-                _restore(_before)
-                random.setstate(_others[0])
-                np.random.set_state(_others[1])
+                _before.close()
 
 
 @contextlib.contextmanager
 def isolated_generators() -> Iterator[None]:
     """Context of code whose random numbers do not matter: its draws change no generator."""
-    with _DRAWING:
-        before = _states()
-        try:
-            yield
-        finally:
-            _restore(before)
+    with _DRAWING, _forked():
+        yield
 
 
-def _states() -> list[Tensor]:
+def _forked() -> contextlib.AbstractContextManager[None]:
+    """Returns a context that restores torch's generators, those of GPUs only if they are in use."""
     cuda: Any = torch.cuda
-    gpus = cuda.get_rng_state_all() if cuda.is_initialized() else []
-    return [torch.default_generator.get_state(), *gpus]
-
-
-def _restore(states: list[Tensor]) -> None:
-    torch.default_generator.set_state(states[0])
-    if states[1:]:
-        torch.cuda.set_rng_state_all(states[1:])
+    gpus = range(cuda.device_count()) if cuda.is_initialized() else ()
+    return torch.random.fork_rng(gpus, device_type="cuda")

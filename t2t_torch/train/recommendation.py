@@ -168,8 +168,7 @@ def _fitted(problem: Problem, data_dir: Path, made: Recommendation) -> Recommend
     except RegistryError:  # a set of the user's own, which need not be there yet
         return made
     manifests = _manifests(problem, data_dir)
-    rows = sum(one.splits["train"].rows for one in manifests)
-    length = max(1.0, _positions(problem, data_dir) / max(1, rows))
+    rows, length = _rows_and_length(problem, data_dir)
     if not (made.train_steps or made.hparams):
         named = _set_of_size(named, rows, length, translates=_translates(problem, data_dir))
         teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
@@ -224,9 +223,7 @@ def batches_of_epoch(problem: Problem, data_dir: Path, hparams: HParams) -> floa
     Raises:
       DataError: the data was not generated.
     """
-    manifests = _manifests(problem, data_dir)
-    rows = sum(one.splits["train"].rows for one in manifests)
-    length = max(1.0, _positions(problem, data_dir) / max(1, rows))
+    rows, length = _rows_and_length(problem, data_dir)
     return max(1.0, rows / _rows_of_batch(problem, hparams, length))
 
 
@@ -239,6 +236,7 @@ _FEW_ROWS = 100_000
 _FEW_PAIRS = 500_000  # of texts that are generated from texts
 _MANY_ROWS_OF_LINEAR_MODELS = 10_000
 _LONG_TEXTS = 100  # tokens of a row, on average
+_WITH_A_SMALL_ONE = ("pair_classifier_base", "bilstm_tagger_base", "joint_bilstm_base")
 _SETS_OF_WORDS = ("bilstm_tagger_small", "bilstm_tagger_base", "joint_bilstm_small")
 
 
@@ -255,12 +253,8 @@ def _set_of_size(named: str, rows: int, length: float, *, translates: bool) -> s
         return "transformer_low_resource"
     if named == "fasttext_base" and length > _LONG_TEXTS:
         return "fasttext_long"
-    if named == "pair_classifier_base" and rows < _FEW_ROWS:
-        return "pair_classifier_small"
-    if named == "bilstm_tagger_base" and rows < _FEW_ROWS:
-        return "bilstm_tagger_small"
-    if named == "joint_bilstm_base" and rows < _FEW_ROWS:
-        return "joint_bilstm_small"
+    if named in _WITH_A_SMALL_ONE and rows < _FEW_ROWS:
+        return named.replace("_base", "_small")
     return named
 
 
@@ -312,14 +306,14 @@ def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
     return [Manifest.load(data_dir, part.dataset_name) for part in problem.components]
 
 
-def _positions(problem: Problem, data_dir: Path) -> int:
-    """Returns the number of positions of all training rows, counting their longest feature.
+def _rows_and_length(problem: Problem, data_dir: Path) -> tuple[int, float]:
+    """Returns the number of training rows and their mean length, that of their longest feature.
 
     The characters of words have no positions of their own; a sound has one every 10 ms.
     """
     from t2t_torch.features import Audio, WordCharacters
 
-    positions = 0
+    rows = positions = 0
     for part, manifest in zip(problem.components, _manifests(problem, data_dir), strict=True):
         inputs = part.features(data_dir).inputs
         characters = {name for name, one in inputs.items() if isinstance(one, WordCharacters)}
@@ -335,7 +329,8 @@ def _positions(problem: Problem, data_dir: Path) -> int:
             if isinstance(one, Audio)
         ]
         positions += max(counted, default=entry.rows)
-    return positions
+        rows += entry.rows
+    return rows, max(1.0, positions / max(1, rows))
 
 
 def _writes_texts(problem: Problem, data_dir: Path) -> bool:

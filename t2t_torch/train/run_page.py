@@ -20,7 +20,7 @@ from tqdm import tqdm
 import t2t_torch
 from t2t_torch import registry, reporter
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.files import read_bytes, read_json, read_text, staged
+from t2t_torch.files import read_bytes, read_json, read_text, staged, write_text
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import PageHead, document
 from t2t_torch.reports.plots import Curve, Point, chart, scatter
@@ -36,6 +36,7 @@ from t2t_torch.reports.section import (
     counted,
     label_table,
     number,
+    time_text,
 )
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory, Ratings
 from t2t_torch.run.checksums import settings_files
@@ -277,7 +278,7 @@ def run_page(directory: Path) -> str:
         heading=f"The trial {trial}" if trial else f"{task['model']} on {task['problem']}",
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
-        note=f"As of {_time_text(time.time())}.  Updated during the run.",
+        note=f"As of {time_text(time.time())}.  Updated during the run.",
         findings=tuple(_warnings(reports)),
         writer="t2t-trainer",
     )
@@ -453,7 +454,7 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
 
 def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
     rows = [
-        [_time_text(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
+        [time_text(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
          one["precision"], one["torch"], one["t2t_torch"], one["host"]]
         for one in starts[-_MOST_STARTS:]
     ]  # fmt: skip
@@ -522,10 +523,6 @@ def _warnings(reports: Sequence[Report]) -> Iterator[str]:
             )
 
 
-def _time_text(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
-
-
 REPORT_NAME = "report.html"
 _SECONDS = 60.0  # minimum time between pages, except after evaluations
 _FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
@@ -582,8 +579,7 @@ class RunReport(Hook):
         if estimator.world.leads and estimator.directory.exists:
             try:
                 page = run_page(directory)
-                with staged(directory / REPORT_NAME) as temporary:
-                    temporary.write_text(page, encoding="utf-8")
+                write_text(directory / REPORT_NAME, page)
             except _FAULTS as error:
                 self._warn(directory, error)
         self._written_at = time.monotonic()

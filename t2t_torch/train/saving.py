@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from t2t_torch import reporter
 from t2t_torch.distributed.network import share_buffers
-from t2t_torch.distributed.process_group import SideChannel
 from t2t_torch.run.checkpoint import Snapshot
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory, SaveError
 
@@ -68,9 +67,9 @@ class Saver:
         Args:
           replace: True if a later state will be saved: a failing save is not retried.
         """
-        self._directory.replace(replace)
+        self._directory.retries.is_replaced = replace
         self._join()
-        self._directory.replace(False)
+        self._directory.retries.is_replaced = False
 
     def failure(self) -> SaveError | None:
         """Returns the oldest unreported failure, once; does not wait.
@@ -101,7 +100,7 @@ class Saver:
         Args:
           warn: True to print failures; only one of several processes that save together does.
         """
-        self._directory.give_up()
+        self._directory.retries.give_up()
         self._join()
         for error in self._failures if warn else ():
             reporter.message(f"warning: a step IS NOT SAVED: {error}")
@@ -220,8 +219,8 @@ class Saving:
         with self._world.leader_first() as leads:
             if leads:
                 self._look_back(must_succeed=must_succeed)
-        if not self._checkpoints.is_joined:
-            self._checkpoints.join(SideChannel.open())
+        if self._checkpoints.peers is None:
+            self._checkpoints.peers = self._world.on_own_channel()
         self._saver.save(run.snapshot(state))
         if must_succeed:
             with self._world.leader_first() as leads:

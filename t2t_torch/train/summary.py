@@ -18,9 +18,10 @@ import torch
 from tqdm import tqdm
 
 from t2t_torch import reporter
-from t2t_torch.files import staged
+from t2t_torch.files import staged, write_text
 from t2t_torch.optim.settings import factor_names
 from t2t_torch.reports.plots import png
+from t2t_torch.reports.section import counted
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import short_names
@@ -254,8 +255,10 @@ def banner(
     """
     task, data = run.task, run.source.report
     processes = f"{run.processes} processes on {run.device.type}"
-    if run.processes == 1:
-        processes = _device_name(run.device)
+    if run.processes == 1 and run.device.type == "cuda":
+        processes = torch.cuda.get_device_name(run.device)
+    elif run.processes == 1:
+        processes = f"{counted(torch.get_num_threads(), 'thread')} of a CPU"
     model, precision = type(run.model).__name__, run.precision.name
     yield f"training {model} on {task.name}: {precision}, on {processes}"
     packed = f" in {data.packed_rows:,} rows" if data.packed_rows else ""
@@ -294,8 +297,7 @@ def warm_start_lines(directory: Path, report: WarmStartReport | None) -> Iterato
     if report is None:
         return
     file = directory / WARM_START_FILE
-    with staged(file) as temporary:
-        temporary.write_text(report.table, encoding="utf-8")
+    write_text(file, report.table)
     yield f"{report}\n  all names: {file}"
     if report.warning:
         yield report.warning
@@ -359,13 +361,6 @@ def _rates(run: TrainState, state: TrainerState, last: int) -> str:
     if state.plateau_factor != 1.0:
         rates += f"; {state.plateau_factor:g} times the schedule's, as the metric stood still"
     return rates
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"{threads} {'thread' if threads == 1 else 'threads'} of a CPU"
 
 
 def size_of_step(data: PlanReport, batches: int, unit: str) -> str:

@@ -288,9 +288,7 @@ class Evaluator:
         """Sums the metrics over all processes, after the last batch of each."""
         world.sum(self.metrics.sums)
         for rows in self.metrics.rows.values():
-            own = torch.cat(rows)
-            parts = world.gather(own.tolist())
-            rows[:] = [own.new_tensor(part).view(-1, own.size(1)) for part in parts]
+            rows[:] = world.gather(torch.cat(rows))
 
     def result(self) -> dict[str, float]:
         """Returns the scalar metrics."""

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-import torch.distributed as dist
 from absl import logging
 from torch import Tensor, nn
 
@@ -246,7 +245,7 @@ def reduce_metrics(reducers: Sequence[tuple[Any, str | None]], world: World) -> 
     metrics: dict[str, Any] = {}
     if not reducers:
         return metrics
-    slots = gathered([reducer.per_slot_reduce() for reducer, _ in reducers], world)
+    slots = world.gather([reducer.per_slot_reduce() for reducer, _ in reducers])
     for (reducer, name), values in zip(reducers, zip(*slots, strict=True), strict=True):
         value = reducer.cross_slot_reduce(list(values))
         if isinstance(value, Mapping) is not (name is None):
@@ -257,15 +256,6 @@ def reduce_metrics(reducers: Sequence[tuple[Any, str | None]], world: World) -> 
             )
         metrics.update({name: value} if name is not None else value)
     return metrics
-
-
-def gathered(value: Any, world: World) -> list[Any]:
-    """Returns the values of all processes of this job; a collective call."""
-    if world.size == 1:
-        return [value]
-    values: list[Any] = [None] * world.size
-    dist.all_gather_object(values, value)
-    return values
 
 
 class DistributedContext:
@@ -301,16 +291,16 @@ class DistributedContext:
 
     def allgather(self, stuff: Any) -> list[Any]:
         """Returns the values of all processes, in all of them."""
-        return gathered(stuff, self._world)
+        return self._world.gather(stuff)
 
     def gather(self, stuff: Any) -> list[Any] | None:
         """Returns the values of all processes in process 0, and None in the others."""
-        values = gathered(stuff, self._world)
+        values = self._world.gather(stuff)
         return values if self.rank == 0 else None
 
     def broadcast(self, stuff: Any) -> Any:
         """Returns the value of process 0."""
-        return gathered(stuff, self._world)[0]
+        return self._world.gather(stuff)[0]
 
 
 class ExperimentalContext:

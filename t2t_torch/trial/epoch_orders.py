@@ -524,13 +524,6 @@ class ListedLoader:
                 "from the global random, numpy or torch generator, or from one with a fixed seed."
             )
 
-    def one_of_each_shape(self) -> Iterator[Any]:
-        """Yields one batch per distinct number of records in the first epoch, largest first."""
-        first: dict[int, int] = {}
-        for place in range(len(self._first)):
-            first.setdefault(len(self._first.indices(place)), place)
-        yield from self._fetched((first[size] for size in sorted(first, reverse=True)), "batch")
-
     def run(self, start: int, step: int) -> Iterator[Any]:
         """Yields every `step`th batch of all epochs, starting at global batch `start`."""
         numbers = itertools.count(start, step)
@@ -542,11 +535,9 @@ class ListedLoader:
 
     def once(self, rank: int, step: int) -> Iterator[Any]:
         """Yields every `step`th batch of the first epoch, starting at batch `rank`."""
-        return self._fetched(range(rank, len(self._first), step), "evaluation")
-
-    def _fetched(self, places: Iterable[int], purpose: str) -> Iterator[Any]:
+        places = range(rank, len(self._first), step)
         chosen = ((0, place, self._first.indices(place)) for place in places)
-        return fetched(self._loader, chosen, self._seed, purpose)
+        return fetched(self._loader, chosen, self._seed, "evaluation")
 
 
 class ReplayedLoader:
@@ -574,10 +565,6 @@ class ReplayedLoader:
         """Returns the epoch of a global batch and its index in the epoch, both from 0."""
         epoch = bisect.bisect_right(self._starts, number) - 1
         return epoch, number - self._starts[epoch]
-
-    def one_of_each_shape(self) -> Iterator[Any]:
-        """Yields the first batch."""
-        return itertools.islice(self.epoch(0), 1)
 
     def epoch(self, epoch: int) -> Iterator[Any]:
         """Yields the batches of an epoch, counted from 0."""
@@ -663,7 +650,10 @@ class TrialBatch(NamedTuple):
 
 
 class TrialTrainBatches:
-    """Endless training batches of one process, from any position; a `TrainSource`.
+    """Endless training batches of one process, from any position.
+
+    A `TrainSource` of a model that is neither compiled nor sharded, for which alone a source yields
+    a batch of each shape.
 
     Each iteration starts at `start`.  Rank r of w takes the global batches `start + r, start + r +
     w, ...`.
@@ -725,13 +715,6 @@ class TrialTrainBatches:
             padding_fraction=0.0,
             mixed_tokens=0.0 if batches else self.records_per_batch,
         )
-
-    def one_of_each_shape(self) -> Iterator[TrialBatch]:
-        """Yields one batch per distinct number of records in the first epoch.
-
-        The largest come first.  Other differences in shape are unknown.
-        """
-        return (TrialBatch(self._start, batch) for batch in self._order.one_of_each_shape())
 
     def __iter__(self) -> Iterator[TrialBatch]:
         """Yields endless batches as created by the loader's `collate_fn`.

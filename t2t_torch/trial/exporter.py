@@ -312,7 +312,7 @@ class VerifiedTrial(NamedTuple):
 
 
 def _plain(nesting: Any, arrays: _Arrays) -> Any:
-    return put_together(nesting, lambda name: arrays[name].tolist(), plain=True)
+    return put_together(nesting, arrays.__getitem__, plain=True)
 
 
 def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:
@@ -424,17 +424,12 @@ class TrialExporter(Exporter):
             for row in range(count):
                 name = f"row {rows + row} of the validation loader"
                 one = sliced(inputs, slice(row, row + 1))
-                in_batch, alone, answer = (
-                    _row(expected, row),
-                    _row(of_model(one), 0),
-                    of_artifact(one),
-                )
-                answer = _row(answer, 0)
+                in_batch, alone = _row(expected, row), _row(of_model(one), 0)
+                answer = _row(of_artifact(one), 0)
                 gap = _compare(in_batch, _row(actual, row), name, _DIFFERS.format("in its batch"))
                 _compare(in_batch, alone, f"{name}, in its batch of {count} and alone", _DEPENDS)
-                greatest = max(
-                    greatest, gap, _compare(alone, answer, name, _DIFFERS.format("alone"))
-                )
+                gap = max(gap, _compare(alone, answer, name, _DIFFERS.format("alone")))
+                greatest = max(greatest, gap)
                 given = _row(dict(taken_apart(convention.inputs, as_arrays(one))), 0)
                 size = sum(array.size for array in (*given.values(), *answer.values()))
                 if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):

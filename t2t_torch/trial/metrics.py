@@ -13,7 +13,7 @@ from absl import logging
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from t2t_torch.errors import TrialError
+from t2t_torch.errors import TrialError, listed
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
 from t2t_torch.trial.user_code import required
@@ -83,8 +83,7 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
     named = model.named_parameters()
     missed = [name for name, p in named if p.requires_grad and id(p) not in trained]
     if missed:
-        more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
-        logging.warning("optimizer does not train %s%s.", ", ".join(missed[:5]), more)
+        logging.warning("optimizer does not train %s.", listed(missed))
     return optimizer
 
 
@@ -459,10 +458,9 @@ class TrainingReport:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`, in one of several processes."""
         for name, stored in state.items():
-            shape, flat = (
-                (stored["shape"], stored["sums"]) if isinstance(stored, dict) else ([], stored)
-            )
-            self._sums[name] = shape, torch.tensor([float(v) for v in flat], dtype=torch.float64)
+            parts = stored if isinstance(stored, dict) else {"shape": [], "sums": stored}
+            sums = torch.tensor([float(v) for v in parts["sums"]], dtype=torch.float64)
+            self._sums[name] = parts["shape"], sums
 
 
 def _means_of_elements(sums: Tensor) -> Tensor:

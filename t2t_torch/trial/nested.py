@@ -148,29 +148,16 @@ def described(leaf: Any) -> str:
     return "None" if leaf is None else type(leaf).__name__
 
 
-def groups(records: Sequence[Any], most: int) -> list[list[int]]:
-    """Returns lists of indices of records that form a batch: same nesting and shapes.
-
-    Args:
-      records: nested records.
-      most: maximum number of records per batch.
-    """
-    alike: dict[Any, list[int]] = {}
-    for number, record in enumerate(records):
-        kind = tuple((name, type(one), described(one)) for name, one in leaves(record).items())
-        alike.setdefault(kind, []).append(number)
-    return [
-        numbers[first : first + most]
-        for numbers in alike.values()
-        for first in range(0, len(numbers), most)
-    ]
+def kind_of(record: Any) -> tuple[Any, ...]:
+    """Returns the nesting and shapes of a record; records of the same kind form a batch."""
+    return tuple((name, type(one), described(one)) for name, one in leaves(record).items())
 
 
 def stacked(records: Sequence[Any]) -> Any:
     """Stacks records with the same nesting to a batch, along a new first axis.
 
     Args:
-      records: one of the `groups`.
+      records: records of one kind.
 
     Raises:
       TrialError: a leaf is no tensor, array, number or string.

@@ -14,7 +14,6 @@ import collections
 import copy
 import inspect
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,31 +26,32 @@ from torch import Tensor, nn
 
 from t2t_torch.decode.loading import load_checkpoint
 from t2t_torch.distributed.process_group import World
-from t2t_torch.errors import CheckpointError, DataError, T2TError, TrialError, UsageError
-from t2t_torch.export.folder import newest_whole
+from t2t_torch.errors import CheckpointError, DataError, T2TError, TrialError, UsageError, listed
+from t2t_torch.export.folder import averaged, newest_whole
 from t2t_torch.features import InputSpec
 from t2t_torch.files import check_regular, check_target, read_lines, staged
 from t2t_torch.mode import Split
 from t2t_torch.reporter import output
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.checksums import CODE
-from t2t_torch.run.code import open_code
+from t2t_torch.run.code import CHANGED, open_code
 from t2t_torch.run.directory import RunDirectory
 from t2t_torch.run.warm_start import average_checkpoints
-from t2t_torch.runtime.nesting import array_of, nesting_of, put_together, taken_apart
+from t2t_torch.runtime.nesting import alike, array_of, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
-from t2t_torch.train.random_state import isolated_generators
+from t2t_torch.train.random_state import isolated_generators, restored_generators
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.trial import experiment, nested, pytorch_trial, user_code
 from t2t_torch.trial.context import PyTorchTrialContext, WrappedModels
-from t2t_torch.trial.metrics import check_batch_pair, check_model
+from t2t_torch.trial.metrics import check_batch_pair
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.task import TrialTask, model_of
 from t2t_torch.trust import trusting
 
 if TYPE_CHECKING:
+    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.workflows.decode import DecodeSettings
 
 
@@ -128,7 +128,7 @@ class TrialPredictor:
                 "predictor([record]). A whole batch takes predictor.batch(inputs)."
             )
         results: dict[int, Any] = {}
-        for numbers in nested.groups(inputs, _MOST_RECORDS):
+        for numbers in alike(map(nested.kind_of, inputs), _MOST_RECORDS):
             outputs = self.batch(nested.stacked([inputs[number] for number in numbers]))
             results |= zip(numbers, nested.unstacked(outputs, len(numbers)), strict=True)
         return [results[number] for number in range(len(inputs))]
@@ -254,13 +254,7 @@ def load_trial(
         definition = user_code.load_definition(spec, config.functions)
         context = PyTorchTrialContext(World(0, 1, torch.device("cpu")))
         trial = user_code.instance_of(definition, record.hparams, context)
-        chosen_hparams = copy.deepcopy(record.hparams)
-        if definition.generation == user_code.CONTEXT:
-            model = model_of(trial, context)
-        else:
-            model = check_model(
-                user_code.call(trial.build_model, chosen_hparams, what="build_model")
-            )
+        model = model_of(definition, trial, context, record.hparams)
     chosen = load_weights(model, run, checkpoint, spec)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -294,16 +288,13 @@ def load_weights(
       UsageError: "average:" is not followed by a number.
     """
     changed = experiment.changed_code(spec, run.path)
-    change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / CODE}"
-    kind, _, count = str(checkpoint).partition(":")
+    change = CHANGED.format(listed(changed), spec, run.path / CODE)
     try:
-        if kind != "average":
+        if not (count := averaged(checkpoint)):
             step = load_checkpoint(model, run, checkpoint)
             chosen = ChosenCheckpoint(step, f"step {step}")
-        elif not re.fullmatch("[1-9][0-9]*", count):
-            raise UsageError(f"{checkpoint}: expected how many checkpoints, as in average:8.")
         else:
-            whole = newest_whole(run.path, int(count))
+            whole = newest_whole(run.path, count)
             with tempfile.TemporaryDirectory() as scratch:
                 average_checkpoints(whole, CheckpointDirectory(scratch)).load_model(model)
             steps = sorted(one.step for one in whole)
@@ -311,9 +302,9 @@ def load_weights(
     except CheckpointError as error:
         if not changed or "does not fit the model" not in str(error):
             raise
-        raise CheckpointError(f"{error}\n{change} has them as they were.") from error
+        raise CheckpointError(f"{error}\n{change}") from error
     if changed:
-        logging.warning("%s has them as they were.", change)
+        logging.warning(change)
     return chosen
 
 
@@ -568,16 +559,14 @@ def _write_jsonl(target: Path, outputs: Iterator[Any]) -> int:
         for one in outputs:
             total += 1
             nesting = nesting_of(one, "output")
-            leaves = {
-                name: leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
-                for name, leaf in taken_apart(nesting, one)
-            }
+            leaves = dict(taken_apart(nesting, one))
             plain = put_together(nesting, leaves.__getitem__, plain=True)
             file.write(json.dumps(plain, ensure_ascii=False) + "\n")
     return total
 
 
-def decode(settings: DecodeSettings) -> None:
+@restored_generators()
+def decode(settings: DecodeSettings, _: DecodeHParams) -> None:
     """Decodes a file of arrays, or the validation loader, with a run of a trial.
 
     Raises:

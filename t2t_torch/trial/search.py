@@ -14,8 +14,12 @@ from t2t_torch import registry
 from t2t_torch.errors import UsageError
 from t2t_torch.reporter import message
 from t2t_torch.search_space import AnyValue, Space
-from t2t_torch.settings import require
-from t2t_torch.trial.experiment import ExperimentConfig, check_functions, check_trial
+from t2t_torch.trial.experiment import (
+    ExperimentConfig,
+    check_functions,
+    check_trial,
+    module_file_of,
+)
 from t2t_torch.trial.user_code import split_spec
 from t2t_torch.workflows.search_settings import (
     RequestedSearch,
@@ -25,7 +29,7 @@ from t2t_torch.workflows.search_settings import (
     trainer_arguments,
 )
 
-MODULE_FILE = "module_file"
+_MODULE_FILE = "module_file"
 """Entry of a search's record: the file of a trial that is a module, for which it is trusted."""
 
 
@@ -67,7 +71,6 @@ class TrialSearchTarget:
 
 def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -> RequestedSearch:
     """Returns the search over the hyperparameters of a trial; see `RunKind.requested_search`."""
-    require(settings, "config")
     trial, path = str(settings.trial), Path(str(settings.config)).absolute()
     config = ExperimentConfig.read(path)
     searcher = config.searcher
@@ -124,11 +127,16 @@ def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -
     return RequestedSearch(plan, space, subject, config.max_restarts, steps_of)
 
 
+def recorded_of_search(settings: SearchSettings) -> dict[str, Any]:
+    """Returns the entries of a search's record; see `RunKind.recorded_of_search`."""
+    return {_MODULE_FILE: module_file_of(str(settings.trial))}
+
+
 def check_search(settings: SearchSettings, output_dir: Path, known: Mapping[str, Any]) -> None:
     """Checks that the code of a recalled search may be executed; see `RunKind.check_search`."""
     trial = str(settings.trial)
     if "trial" not in settings.given:
-        check_trial(trial, output_dir, known.get(MODULE_FILE, ""))
+        check_trial(trial, output_dir, known.get(_MODULE_FILE, ""))
     if settings.config and not settings.given >= {"trial", "config"}:
         functions = ExperimentConfig.read(Path(settings.config)).functions
         check_functions(trial, output_dir, functions)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import itertools
 import random
@@ -44,7 +45,7 @@ from t2t_torch.trial.epoch_orders import (
 )
 from t2t_torch.trial.pytorch_trial import reducers_of
 from t2t_torch.trial.schedule import NOT_PLAIN, LRScheduler, Schedule, from_plain, to_plain
-from t2t_torch.trial.user_code import DOCUMENTED, TRAIN_BATCH, call
+from t2t_torch.trial.user_code import CONTEXT, DOCUMENTED, TRAIN_BATCH, call
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -261,10 +262,10 @@ class TrialTaskState(TaskState):
             self._is_checked = True
         if self.schedule is None or not self.schedule.steps_itself:
             return
-        source = self._task.source
-        assert source is not None
         first = state.batches_consumed
-        (before, _), (after, _) = map(source.place, (first, first + state.batches_per_step))
+        (before, _), (after, _) = map(
+            self._task.source.place, (first, first + state.batches_per_step)
+        )
         batches = 0 if bool(skipped) else self._task.batches_of_a_step
         self.schedule.step(batches=batches, epochs=after - before)
 
@@ -325,7 +326,7 @@ class TrialTaskState(TaskState):
             entries = from_plain({}, state["entries"])
             self._task.context.notify("on_checkpoint_load_start", entries)
         self.schedule.restore(state)
-        self.attributes.restore(_attributes_of(state), tensors, world.rank)
+        self.attributes.restore(state.get(_ATTRIBUTES, {}), tensors, world.rank)
         for name, parameter in self.attributes.model.named_parameters():
             if f"{_GRADIENT}{name}" in tensors:
                 parameter.grad = tensors[f"{_GRADIENT}{name}"].to(parameter, copy=True)
@@ -336,7 +337,7 @@ class TrialTaskState(TaskState):
         self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
     ) -> None:
         """Restores the trial's attributes from a checkpoint, as its metrics may read them."""
-        stored = _attributes_of(state)
+        stored = state.get(_ATTRIBUTES, {})
         self._undo()  # resets attributes that this checkpoint lacks
         self._undo = lambda: None
         if stored:
@@ -377,7 +378,7 @@ class TrialTask(Task):
     hparams: HParams
     averages: bool = True
     metric: str | None = None
-    source: TrialTrainBatches | None = dataclasses.field(default=None, init=False)
+    source: TrialTrainBatches = dataclasses.field(init=False)
     processes: int = dataclasses.field(default=1, init=False)
     state: TrialTaskState = dataclasses.field(init=False)
 
@@ -387,12 +388,12 @@ class TrialTask(Task):
         self.watched = {self.metric: "searcher.metric"} if self.metric else {}
         self.batches = TrialBatches(self)
         self.state = TrialTaskState(self)
-        self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and world size
+        batches = functools.partial(TrialEvalBatches, self.loaders[1])
+        self._validation = functools.cache(batches)  # counting may be expensive
 
     def model(self) -> nn.Module:
         """Returns the result of `build_model`."""
-        chosen = copy.deepcopy(dict(self.hyperparameters))
-        return metrics.check_model(call(self.trial.build_model, chosen, what="build_model"))
+        return model_of(self.definition, self.trial, self.context, self.hyperparameters)
 
     def rows_of(self, content: Any) -> int:
         """Returns the number of records in a batch."""
@@ -402,7 +403,6 @@ class TrialTask(Task):
         """Returns the loss of a training batch, of one element, and its losses and metrics."""
         trial, (number, content), reported = self.trial, batch, dict[str, Any]()
         if self.definition.generation == TRAIN_BATCH:
-            assert self.source is not None
             what, (epoch, _) = "train_batch", self.source.place(number)
             index = number // self.processes
             losses = call(trial.train_batch, content, model, epoch, index, what=what)
@@ -484,13 +484,9 @@ class TrialTask(Task):
         """
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
-        loader = self.loaders[1]
         if self.definition.generation == DOCUMENTED or self.definition.has("evaluate_batch"):
-            if (rank, world_size) not in self._validation:  # cached, as counting may be expensive
-                batches = TrialEvalBatches(loader, rank=rank, world_size=world_size)
-                self._validation[rank, world_size] = batches
-            return self._validation[rank, world_size]
-        return [TrialBatch(0, loader)] if rank == 0 else []
+            return self._validation(rank=rank, world_size=world_size)
+        return [TrialBatch(0, self.loaders[1])] if rank == 0 else []
 
     def evaluator(self) -> TrialEvaluator:
         """Returns a new evaluator."""
@@ -578,7 +574,7 @@ class ContextTask(TrialTask):
     def model(self) -> nn.Module:
         """Returns the wrapped model, or all of them as one module."""
         if self._model is None:
-            self._model = model_of(self.trial, self.context)
+            self._model = super().model()
         return self._model
 
     def rows_of(self, content: Any) -> int:
@@ -596,7 +592,6 @@ class ContextTask(TrialTask):
           TrialError: no optimizer was stepped, or `train_batch` returned no metrics.
         """
         context, (number, content) = self.context, batch
-        assert self.source is not None
         epoch, place = self.source.place(number)
         index, frequency = number // self.processes, context.aggregation_frequency
         is_last = (index + 1) % frequency == 0
@@ -654,12 +649,25 @@ class ContextTask(TrialTask):
         return optimizer
 
 
-def model_of(trial: Any, context: PyTorchTrialContext) -> nn.Module:
-    """Returns the wrapped model of a trial, or all of them as one module, by attribute name.
+def model_of(
+    definition: Definition, trial: Any, context: PyTorchTrialContext, chosen: Mapping[str, Any]
+) -> nn.Module:
+    """Returns the result of `build_model`, or the model that a trial with a context wraps.
+
+    Several wrapped models are one module, by attribute name.
+
+    Args:
+      definition: definition of the trial.
+      trial: instance of the trial class.
+      context: wrapped objects.
+      chosen: chosen hyperparameters.
 
     Raises:
       TrialError: there is none, or it has no parameters to train.
     """
+    if definition.generation != CONTEXT:
+        given = copy.deepcopy(dict(chosen))
+        return metrics.check_model(call(trial.build_model, given, what="build_model"))
     if not context.models:
         raise TrialError(
             f"{type(trial).__name__} wraps no model: call context.wrap_model in __init__."
@@ -670,17 +678,3 @@ def model_of(trial: Any, context: PyTorchTrialContext) -> nn.Module:
     return WrappedModels(
         {names.get(id(model), f"model{i}"): model for i, model in enumerate(context.models)}
     )
-
-
-def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state of the trial's attributes in the result of `TrialTaskState.save`.
-
-    Raises:
-      TrialError: its format is older than 0.1.0.
-    """
-    if "kept" in state:
-        raise TrialError(
-            "the checkpoint stores the trial's attributes in a form that this version does not "
-            "read: a version before 0.1.0 wrote it. Use that version, or train again."
-        )
-    return dict(state.get(_ATTRIBUTES, {}))

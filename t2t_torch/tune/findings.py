@@ -210,9 +210,8 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     lines += ["", f"Its hyperparameters, ready to paste: {directory / name}"]
     lines += [f"Its run: {evidence.best.output_dir}"]
     if record.hparams_set:
-        names = (record.problem, record.model, record.hparams_set)
-        flags = "--problem={} --model={} --hparams_set={} ".format(*names)
-        flags += hparams_flag(record, evidence)
+        flags = f"--problem={record.problem} --model={record.model} "
+        flags += f"--hparams_set={record.hparams_set} {hparams_flag(record, evidence)}"
         lines += ["Or without a file:", f"  t2t-trainer {flags} --data_dir=... --output_dir=..."]
     return "\n".join(lines)
 
@@ -477,4 +476,4 @@ def _reliability(trials: int, made: Sequence[HparamImportance], step: int, metri
         return f"{base}no share is above what chance alone gives. Run more trials."
     if trials < _PER_NAME * len(made):
         return f"{base}a hint, not a measurement."
-    return f"{base}a share above its mark would come by chance in one search in twenty."
+    return f"{base}a share above that of chance would come in one search in twenty."

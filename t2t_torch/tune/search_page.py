@@ -11,6 +11,7 @@ from pathlib import Path
 from t2t_torch.reports.page import Behaviour, PageHead, document
 from t2t_torch.reports.plots import AxisScale, Frame, axis_range, downsampled, svg_text, written
 from t2t_torch.reports.section import (
+    Bar,
     Block,
     Markup,
     Note,
@@ -22,6 +23,7 @@ from t2t_torch.reports.section import (
     escaped,
     number,
     percent,
+    time_text,
 )
 from t2t_torch.search_space import AnyValue
 from t2t_torch.tune import findings
@@ -134,7 +136,7 @@ def search_page(record: SearchRecord) -> str:
         heading=f"{record.name}: a search",
         place=str(record.output_dir),
         tiles=tuple(_tiles(record, evidence)),
-        note="" if record.over else f"As of {_time_text(time.time())}; the search was not over.",
+        note="" if record.over else f"As of {time_text(time.time())}; the search was not over.",
         findings=tuple(_worth_a_look(record)),
         writer="t2t-tuner",
     )
@@ -244,29 +246,18 @@ def _plot(key: str, label: str, svg: str) -> Markup:
 def _importance(importance: findings.Importance) -> Section:
     meaning = (
         "How much each hyperparameter alone separates the best quarter of the trials from all "
-        "(PED-ANOVA, Watanabe et al. 2023), as a share of all.  The upright mark is what chance "
-        "alone can give: a bar that does not reach it says nothing."
+        "(PED-ANOVA, Watanabe et al. 2023), as a share of all, and up to which share chance alone "
+        "does: a share that is not above it says nothing."
     )
     blocks: list[Block] = [Note(importance.reliability)]
     if importance.shares:
-        blocks.append(Markup(_bars(importance)))
+        most = max(one.share for one in importance.shares) or 1.0
+        rows: list[list[str | Bar]] = [
+            [one.name, Bar(percent(one.share), one.share / most), percent(one.chance)]
+            for one in importance.shares
+        ]
+        blocks.append(Table(("hyperparameter", "share", "by chance"), rows, frozenset({0})))
     return Section("importance", "What matters", meaning, blocks)
-
-
-def _bars(importance: findings.Importance) -> str:
-    most = max(max(one.share, one.chance) for one in importance.shares) or 1.0
-    parts = []
-    for one in importance.shares:
-        weak = ' class="weak"' if one.share <= one.chance else ""
-        chance = percent(one.chance)
-        parts.append(
-            f"<span>{escaped(one.name)}</span>"
-            f'<div title="by chance up to {escaped(chance)}">'
-            f'<i{weak} style="width:{100 * one.share / most:.1f}%"></i>'
-            f'<b style="left:{100 * one.chance / most:.1f}%"></b></div>'
-            f"<span>{escaped(percent(one.share))}</span>"
-        )
-    return f'<div class="bars">{"".join(parts)}</div>'
 
 
 def _curves(record: SearchRecord) -> Section:
@@ -284,7 +275,7 @@ def _search(record: SearchRecord) -> Section:
         Note(
             f"Searched by {record.searcher}, seed {record.seed}, for the "
             f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; started "
-            f"{_time_text(record.began)}."
+            f"{time_text(record.began)}."
         )
     ]
     if record.hparams_changes:
@@ -294,10 +285,6 @@ def _search(record: SearchRecord) -> Section:
     table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
     meaning = "The search space and settings; the command resumes the search or repeats it."
     return Section("search", "The search", meaning, [*blocks, table])
-
-
-def _time_text(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
 
 
 _MARKS: dict[State, str] = {

@@ -38,12 +38,15 @@ class Rungs:
     Args:
       lengths: optimizer steps of each rung; the last is the full length.
       divisor: reduction factor: one in `divisor` trials continues.
+
+    Attributes:
+      ranked: loss and number of the trials that reached each rung, best first.
     """
 
     def __init__(self, lengths: Sequence[int], divisor: float) -> None:
         self.lengths = tuple(lengths)
         self._divisor = divisor
-        self._ranked: list[list[tuple[float, int]]] = [[] for _ in lengths]
+        self.ranked: list[list[tuple[float, int]]] = [[] for _ in lengths]
 
     def insert(self, trial: int, rung: int, loss: float) -> bool:
         """Adds a trial's loss at a rung; returns True if it continues to the next rung.
@@ -54,33 +57,18 @@ class Rungs:
         Args:
           trial: number of the trial.
           rung: index of the rung, from 0.
-          loss: lower is better; NaN ranks last and never continues.
+          loss: lower is better; `WORST`, of a trial that failed, and NaN never continue.
         """
-        ranked = self._ranked[rung]
-        place = self._insert(ranked, trial, loss)
+        ranked, value = self.ranked[rung], WORST if math.isnan(loss) else loss
+        place = bisect.bisect_left(ranked, value, key=lambda one: one[0])  # before equal losses
+        ranked.insert(place, (value, trial))
         if rung == len(self.lengths) - 1 or not loss < WORST:
             return False
         return place < max(int(len(ranked) / self._divisor), 1)
 
-    def fail(self, trial: int, rung: int) -> None:
-        """Ranks a trial that failed before a rung behind all others at the rung."""
-        self._insert(self._ranked[rung], trial, WORST)
-
     def remove(self, trial: int) -> None:
         """Removes a trial with invalid hyperparameters from all rungs."""
-        self._ranked = [[one for one in ranked if one[1] != trial] for ranked in self._ranked]
-
-    def ranked(self, rung: int) -> list[int]:
-        """Returns the trials that reached a rung, best first."""
-        return [trial for _, trial in self._ranked[rung]]
-
-    @staticmethod
-    def _insert(ranked: list[tuple[float, int]], trial: int, loss: float) -> int:
-        """Inserts a trial before equal losses and returns its index."""
-        value = WORST if math.isnan(loss) else loss
-        place = bisect.bisect_left(ranked, value, key=lambda one: one[0])
-        ranked.insert(place, (value, trial))
-        return place
+        self.ranked = [[one for one in ranked if one[1] != trial] for ranked in self.ranked]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.search_space import AnyValue, Categorical, Integer, Kind, Range, Space
 from t2t_torch.train.stopping import full_name, short_names
 from t2t_torch.tune import search_plan
-from t2t_torch.tune.study import Heartbeat, TrialHistory, optuna_module, whereabouts
+from t2t_torch.tune.study import PLACES, Heartbeat, TrialHistory, optuna_module
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -120,17 +120,13 @@ class SharedSearch:
         for entry in self.history.new_entries():
             if self._searcher is None and entry.get("do") != "begin":
                 raise DataError("the trial history does not start with the start of the search.")
-            if self._searcher is None or self._restarts(entry):
+            starts = self._searcher is None or self._restarts(entry)
+            if starts:
                 self.began, self.target = float(entry.get("time", 0.0)), dict(entry["subject"])
                 self.id = str(entry.get("id", ""))
-                plan, space = (
-                    search_plan.SearchPlan.from_dict(entry["plan"]),
-                    Space.from_list(entry["space"]),
-                )
-                self._searcher = SearchState(plan, space)
-                taken.append((entry, True))
-            else:
-                taken.append((entry, self._searcher.apply(entry)))
+                plan = search_plan.SearchPlan.from_dict(entry["plan"])
+                self._searcher = SearchState(plan, Space.from_list(entry["space"]))
+            taken.append((entry, starts or self.searcher.apply(entry)))
         return taken
 
     def _restarts(self, entry: Mapping[str, Any]) -> bool:
@@ -173,17 +169,17 @@ class SharedSearch:
 
     def whereabouts(self, trial: int) -> str:
         """Returns the machine and folder of the last tuner of a trial; empty if unknown."""
-        return whereabouts(self.history, self.searcher.trials[trial].place)
+        place = self.searcher.trials[trial].place
+        return str(self.history.metadata().get(f"{PLACES}{place}", ""))
 
     def free_lost(self, heartbeat: Heartbeat) -> list[SearchTrial]:
         """Frees the trials of dead tuners; returns the trials freed by this call."""
         held = [trial for trial in self.searcher.trials if trial.status == "held"]
         freed = []
         for trial in held:
-            if not heartbeat.is_alive(trial.tuner, trial.place):
-                entry = {"do": "lost", "tuner": heartbeat.tuner, "trial": trial.number}
-                if self._add({**entry, "holder": trial.tuner}):
-                    freed.append(trial)
+            is_lost = not heartbeat.is_alive(trial.tuner, trial.place)
+            if is_lost and self.report(heartbeat, "lost", trial.number, holder=trial.tuner):
+                freed.append(trial)
         return freed
 
     def _add(self, entry: Mapping[str, Any]) -> bool:
@@ -691,13 +687,11 @@ class SearchState:
         trial = self._of(event)
         if trial is None or trial.status != "held":
             return False
+        if event["holder" if do == "lost" else "tuner"] != trial.tuner:
+            return False
         if do == "lost":
-            if event["holder"] != trial.tuner:
-                return False
             trial.status = "free"
             return True
-        if event["tuner"] != trial.tuner:
-            return False
         return self._report_event(str(do), trial, event)
 
     def _report_event(self, do: str, trial: SearchTrial, event: Event) -> bool:
@@ -717,7 +711,7 @@ class SearchState:
         if do == "report":
             self._report(trial, event["value"])
         elif do == "fail":
-            rungs.fail(trial.number, trial.rung)
+            rungs.insert(trial.number, trial.rung, search_plan.WORST)
             trial.status, trial.why = "failed", str(event["why"])
         elif do == "invalid":
             rungs.remove(trial.number)

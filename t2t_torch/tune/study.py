@@ -7,7 +7,6 @@ behind.  An entry half written by a killed process is truncated before the next 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -242,7 +241,8 @@ def _study_name(search: str) -> str:
 _BEAT_SECONDS = 20.0
 _DEAD_SECONDS = 180.0
 _PREFIX = "alive/"
-_PLACES = "place/"
+PLACES = "place/"
+"""Prefix of metadata: the machine and folder of a place."""
 
 
 class Heartbeat:
@@ -268,7 +268,7 @@ class Heartbeat:
         self._output_dir = output_dir
         self._folder = output_dir / "tuners"
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._folder / f"{self.tuner}.lock"
+        self._file, self._held = self._folder / f"{self.tuner}.lock", contextlib.ExitStack()
         file = self._folder / "place"  # its name, the same for all tuners there
         with file_lock(self._folder / "place.lock"):
             if not file.exists():
@@ -280,18 +280,16 @@ class Heartbeat:
         self._seen: dict[str, tuple[str, float]] = {}
 
     def __enter__(self) -> Heartbeat:
-        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        os.write(self._descriptor, f"process {os.getpid()}\n".encode())
+        self._held.enter_context(file_lock(self._file))
         if self._beats:
             where = f"{socket.gethostname()}:{self._output_dir.absolute()}"
-            self._history.set_metadata(f"{_PLACES}{self.place}", where)
+            self._history.set_metadata(f"{PLACES}{self.place}", where)
         self.beat()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        self._held.close()
 
     def beat(self) -> None:
         """Writes a heartbeat for tuners at other places, if due."""
@@ -323,8 +321,3 @@ class Heartbeat:
             if now - self._seen[key][1] < _DEAD_SECONDS:
                 places[key.removeprefix(_PREFIX)] = str(value).partition(" ")[0]
         return places
-
-
-def whereabouts(history: TrialHistory, place: str) -> str:
-    """Returns the machine and folder of a place; empty if unknown."""
-    return str(history.metadata().get(f"{_PLACES}{place}", ""))

@@ -252,7 +252,9 @@ class Tuner:
                 if not self._slots and self.search.searcher.is_over:
                     return
                 for slot in self._slots.values():
-                    self._start(slot)
+                    if not slot.training.start() and slot.waiting_message != slot.training.waits:
+                        slot.waiting_message = slot.training.waits
+                        self.print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
                 self.heartbeat.beat()
                 self.show(changed)
                 time.sleep(_POLL_SECONDS)
@@ -271,7 +273,11 @@ class Tuner:
             task = self.search.take(self.heartbeat)
             if task is None:
                 break
-            self._begin(task)
+            number = next(n for n in range(self.parallel) if n not in self._slots)
+            self._slots[number] = _Slot(task, self._training(task, number))
+            begins = "starts" if task.is_new else "resumes"
+            unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
+            self.print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
             taken = True
         return taken
 
@@ -281,19 +287,6 @@ class Tuner:
         self.search.sync()
         for lost in self.search.free_lost(self.heartbeat):
             self.print_line(f"trial {lost.number} has lost its tuner")
-
-    def _begin(self, task: SearchTask) -> None:
-        number = next(n for n in range(self.parallel) if n not in self._slots)
-        self._slots[number] = _Slot(task, self._training(task, number))
-        begins = "starts" if task.is_new else "resumes"
-        unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
-        self.print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
-
-    def _start(self, slot: _Slot) -> None:
-        """Starts a training, or reports once why it has to wait."""
-        if not slot.training.start() and slot.waiting_message != slot.training.waits:
-            slot.waiting_message = slot.training.waits
-            self.print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
 
     def directory(self, trial: int) -> Path:
         """Returns the run directory of a trial."""
@@ -333,7 +326,10 @@ class Tuner:
         except UsageError:
             self._add(slot, "leave", shared_search.Evaluations(0, ()))
             raise
-        if outcome.ending == "done" and (why := _short_of(seen, slot.task.to)):
+        reached, to = seen.newest[0] if seen.newest else 0, slot.task.to
+        if outcome.ending == "done" and reached < to:
+            why = f"its last evaluation is of step {reached:,}, and step {to:,} was requested"
+            why = why if seen.newest else "it ended without an evaluation"
             outcome = TrainingOutcome("broken", 0, why)
         if outcome.ending == "done":
             self._report(slot, seen)
@@ -381,11 +377,9 @@ class Tuner:
         return True
 
     def _check_that_any_trains(self, outcome: TrainingOutcome) -> None:
-        trials = self.search.searcher.trials
-        if outcome.ending != "refused" or self._any_value():
-            return
-        failed = [trial for trial in trials if trial.status == "failed"]
-        if len(failed) >= _REFUSED_IN_A_ROW:
+        failed = [one for one in self.search.searcher.trials if one.status == "failed"]
+        is_refused = outcome.ending == "refused" and not self._any_value()
+        if is_refused and len(failed) >= _REFUSED_IN_A_ROW:
             raise UsageError(
                 f"the first {len(failed)} trials all failed, the last one so: "
                 f"{_without_code(outcome.why)}"
@@ -429,15 +423,6 @@ def _seen(directory: Path, metric: str) -> shared_search.Evaluations:
         return shared_search.read_evaluations(directory, metric)
     except UsageError:
         return shared_search.Evaluations(0, ())
-
-
-def _short_of(seen: shared_search.Evaluations, to: int) -> str:
-    """Returns a description of what a finished training lacks; empty if it is complete."""
-    if seen.newest is None:
-        return "it ended without an evaluation"
-    if seen.newest[0] < to:
-        return f"its last evaluation is of step {seen.newest[0]:,}, and step {to:,} was requested"
-    return ""
 
 
 def _without_code(why: str) -> str:

@@ -181,9 +181,6 @@ def _page(
         title="Runs compared",
         heading=", ".join(names),
         place=", ".join(str(path.resolve()) for path in paths),
-        tiles=(),
-        note="",
-        findings=(),
         writer="t2t-compare",
     )
     return document(head, [*sections, drawn], plots)

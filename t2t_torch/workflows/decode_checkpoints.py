@@ -281,15 +281,12 @@ class DecodingSchedule:
                 return {}
             try:
                 made = self._decode(estimator, checkpoint, split)
-            except DeletedError:
-                self._world.from_leader(_DELETED)
-                raise
             except _DecodingStoppedError:
                 self._world.from_leader(_DONE)
                 estimator.is_stop_requested()
                 return {}
-            except BaseException:
-                self._world.from_leader(_FAILED)
+            except BaseException as error:
+                self._world.from_leader(_DELETED if isinstance(error, DeletedError) else _FAILED)
                 raise
             self._world.from_leader(_DONE)
             self._report(estimator, checkpoint.step, made)

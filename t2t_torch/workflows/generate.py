@@ -264,19 +264,14 @@ def _check_tasks(settings: GenerateSettings) -> None:
     Raises:
       UsageError: they contradict each other.
     """
-    num_tasks, task_id = settings.num_tasks, settings.task_id
     if settings.runner == "ray":
         for flag in ("task_id", "num_concurrent_processes"):
             if getattr(settings, flag) is not None:
                 raise UsageError(f"--{flag} does not go with --runner=ray; leave it out.")
-    elif (num_tasks is None) != (task_id is None):
+    elif (settings.num_tasks is None) != (settings.task_id is None):
         raise UsageError(
             "--num_tasks and --task_id go together: each of N commands says --num_tasks=N and "
             "another --task_id, from 0 to N - 1. (With --runner=ray, --num_tasks alone.)"
-        )
-    elif num_tasks is not None and task_id is not None and task_id >= num_tasks:
-        raise UsageError(
-            f"--task_id={task_id}: with --num_tasks={num_tasks} the last is {num_tasks - 1}."
         )
 
 
@@ -324,7 +319,7 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     ):
         if lines := [f"  {one}" for one in baselines if one.is_perfect is is_perfect]:
             output("\n".join(["", head, *lines]))
-    if dev := _dev_line(name, data_dir):
+    if Split.EVAL.value in manifest.splits and (dev := _dev_line(name, data_dir)):
         output(f"\n{dev}")
 
 
@@ -333,16 +328,11 @@ _FEW_INPUTS = 50  # of a dev split, which tell little about others
 
 def _dev_line(name: str, data_dir: Path) -> str:
     """Returns the number of distinct inputs of the dev split, and how precise an accuracy is."""
-    from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
     from t2t_torch.features.feature import select_classes
     from t2t_torch.reports.column_statistics import StoredColumn, combined, distinct, row_hashes
 
     problem = registry.problem(name)
-    if problem.mixing_schedule is not None:
-        return ""
-    if Split.EVAL.value not in Manifest.load(data_dir, problem.dataset_name).splits:
-        return ""
     features = problem.features(data_dir)
     shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
     columns = [
@@ -512,7 +502,14 @@ def declare(
             drafted = draft(path, choice)
     text = text_of(drafted.content)
     if target is not None:
-        _write_new(target, text)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_text(target, f"{text}\n")
+        except FileExistsError:
+            raise UsageError(f"--declare_to={target}: {target.parent} is not a folder.") from None
+        except OSError as error:
+            why = error.strerror
+            raise UsageError(f"--declare_to={target} cannot be written: {why}.") from None
     message(_described(path, target, drafted))
     if target is None:
         output(text)
@@ -564,18 +561,6 @@ def _check_absent(target: Path) -> None:
             f"--declare_to={target} exists, and is not overwritten. Give another name, such as "
             f"--declare_to={next(path for path in names if not os.path.lexists(path))}, or move it."
         )
-
-
-def _write_new(target: Path, text: str) -> None:
-    """Writes a file that must not exist yet; creates its parent folders."""
-    _check_absent(target)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, f"{text}\n")
-    except FileExistsError:
-        raise UsageError(f"--declare_to={target}: {target.parent} is not a folder.") from None
-    except OSError as error:
-        raise UsageError(f"--declare_to={target} cannot be written: {error.strerror}.") from None
 
 
 def _shown(value: object) -> str:

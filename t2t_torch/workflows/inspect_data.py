@@ -84,9 +84,9 @@ def _write(file: Path, text: str) -> None:
 
 def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> BucketTable:
     """Returns the batches of a training epoch."""
+    from t2t_torch.data.shards import Shards
     from t2t_torch.pipeline.plan import Batching, EpochPlan
     from t2t_torch.pipeline.reader import LengthLimits
-    from t2t_torch.reports.statistics import shards_of
 
     name, changes = str(settings.hparams_set), settings.hparams
     hparams = registry.hparams(name).parse(changes)
@@ -97,9 +97,7 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
             "pad_batch and split_to_length make of them is shown by  t2t-trainer --dry_run"
         )
     features = problem.features(data_dir)
-    train = shards_of(problem, data_dir).get(mode.Split.TRAIN.value)
-    if not train:
-        raise errors.DataError("There is no training split, so there are no batches to show.")
+    train = Shards.open(data_dir, problem.dataset_name, mode.Split.TRAIN)
     scheme = Batching.of(problem, hparams).training
     limits = LengthLimits.of(features, hparams)
     lengths = limits.lengths(train, features.all, features.columns)
@@ -114,25 +112,12 @@ def bucket_table(hparams: str, plan: EpochPlan) -> BucketTable:
       hparams: description of the hparams.
       plan: plan of whole rows.
     """
-    from t2t_torch.reports.column_statistics import Bucket, BucketTable
+    from t2t_torch.reports.column_statistics import BucketTable
 
-    boundaries = plan.scheme.boundaries
-    buckets = [
-        Bucket(
-            low=max((bound for bound in boundaries if bound < one.boundary), default=0),
-            high=one.boundary - 1 if one.boundary in boundaries else None,
-            batch_size=one.batch_size,
-            rows=one.rows,
-            batches=one.batches,
-            tokens=one.tokens,
-            positions=one.positions,
-        )
-        for one in plan.buckets
-    ]
     report = plan.report
     return BucketTable(
         hparams=hparams,
-        buckets=tuple(buckets),
+        buckets=tuple(plan.buckets),
         rows=report.kept,
         left_out=report.too_long + report.too_short,
         batches=report.batches,

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -205,27 +206,20 @@ def rows_of(predictor: LabelPredictor | Predictor, data_dir: Path, most: int) ->
     return [row.sample for row in rows if row.number >= 0]
 
 
-def _processor() -> str:
-    """Returns the processor's name."""
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        for line in about.read_text("utf-8").splitlines():  # a file of the kernel
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
-
-
 def _report(
     settings: LatencySettings, measured: Mapping[str, Latency], inputs: int, file: Path | None
 ) -> None:
+    about = Path("/proc/cpuinfo")
+    text = about.read_text("utf-8") if about.exists() else ""  # a file of the kernel
+    found = re.search(r"(?m)^model name\s*: *(.+)$", text)
+    processor = found[1].strip() if found else platform.processor() or platform.machine()
     names = ("passes", "warm_up", "batch_size", "threads")
-    about = {
+    facts = {
         "inputs": inputs,
         **{name: getattr(settings, name) for name in names},
-        "machine": f"{os.cpu_count()} cores of {_processor()}, {platform.system()}",
+        "machine": f"{os.cpu_count()} cores of {processor}, {platform.system()}",
     }
-    output(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items()))
+    output(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
     first = next(iter(measured.values()))
     output(f"{'ms':<18}{'p50':>9}{'p90':>9}{'p99':>9}{'mean':>9}{'longest':>9}{'a second':>10}")
     parts = [slice(5)]
@@ -244,7 +238,7 @@ def _report(
             output(f"{name:<18}{times}{rate}{relative}")
     if file is not None:
         content = {
-            "settings": about,
+            "settings": facts,
             "found": {n: latency._asdict() for n, latency in measured.items()},
         }
         file.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
@@ -334,11 +328,6 @@ def measure(
 
     if not inputs:
         raise UsageError("there is nothing to ask: no inputs.")
-    if batch_size < 1 or passes < 1 or warm_up < 0:
-        raise UsageError(
-            f"batch_size={batch_size}, passes={passes}, warm_up={warm_up}: expected at least 1, 1 "
-            "and 0."
-        )
     order = np.random.default_rng(seed).permutation(len(inputs))
     shuffled = [inputs[place] for place in order]
     requests = [shuffled[at : at + batch_size] for at in range(0, len(shuffled), batch_size)]

@@ -256,7 +256,9 @@ def _with_ensemble(board: Leaderboard, data_dir: Path) -> Leaderboard:
     found = int(losses.sum(1).argmin())
     changes = losses[found] - losses[0]  # the first is the best run alone
     error = changes.std(ddof=1) * math.sqrt(len(changes)) if len(changes) > 1 else math.inf
-    members = _reduced([names[i] for i in mixtures[found]])
+    counts = Counter(names[i] for i in mixtures[found])
+    factor = math.gcd(*counts.values())
+    members = tuple(name for name, count in counts.items() for _ in range(count // factor))
     values = [
         _value_on_dev([board.folder / name for name in each], best.metric, data_dir)
         for each in ([best.name], members)
@@ -280,13 +282,6 @@ def _value_on_dev(runs: Sequence[Path], metric: str, data_dir: Path) -> float:
             add_metrics(task, (), lambda feature: [name] if is_metric_of(name, feature) else [])
 
     return evaluate_ensemble(runs, data_dir, Split.EVAL, prepare=prepare)[metric]
-
-
-def _reduced(members: Sequence[str]) -> tuple[str, ...]:
-    """Returns members that have the same shares of the weight, as few as possible."""
-    counts = Counter(members)
-    factor = math.gcd(*counts.values())
-    return tuple(name for name, count in counts.items() for _ in range(count // factor))
 
 
 def _of_a_kind(folder: Path, names: Sequence[str]) -> list[str]:

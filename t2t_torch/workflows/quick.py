@@ -107,15 +107,13 @@ def quick(
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
         _check_source(file, folder)
-        from t2t_torch.run.directory import Lock
+        from t2t_torch.run.directory import training_lock
 
-        lock = Lock(folder / "quick.lock")
         try:
-            _Quick(settings, file, folder, StopRequest() if stop is None else stop, ask).run()
+            with training_lock(folder / "quick.lock"):
+                _Quick(settings, file, folder, StopRequest() if stop is None else stop, ask).run()
         except _StepStoppedError as stopped:
             return stopped.number
-        finally:
-            lock.release()
         return 0
 
 
@@ -422,7 +420,6 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         heading=f"{known['model']} on {name}",
         place=str(quick.folder.resolve()),
         tiles=[(number(value), key) for key, value in list(metrics.items())[:4]],
-        note="",
         findings=findings(statistics),
         writer="t2t-quick",
     )

@@ -599,7 +599,7 @@ def race(settings: TrainSettings, stop: StopRequest) -> int:
       CheckpointError: another process races in the folder.
       UsageError: no model can be trained, or `output_dir` exists.
     """
-    from t2t_torch.run.directory import Lock
+    from t2t_torch.run.directory import training_lock
     from t2t_torch.tune.tuner import replace_link
 
     if settings.generate_data:
@@ -612,8 +612,7 @@ def race(settings: TrainSettings, stop: StopRequest) -> int:
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UsageError(f"--output_dir={target} exists, and is no run: name a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    lock = Lock(folder / "race.lock")
-    try:
+    with training_lock(folder / "race.lock"):
         contest = Race(name, data_dir, folder, minutes=minutes, settings=further, stop=stop)
         with stop:
             made = Leaderboard(folder, tuple(contest.run()))
@@ -630,6 +629,4 @@ def race(settings: TrainSettings, stop: StopRequest) -> int:
             name, count = made.standings[0].name, len(made.standings)
             again = ", trained again with its rows" if made.trained_again else ""
             message(f"race: {target.name} is {name}, the best of {count} models on dev{again}")
-    finally:
-        lock.release()
     return stop.signal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -156,8 +156,7 @@ class RunKind(ABC):
                 f"--format={settings.format}: expected one of {', '.join(self.exporters)} for a "
                 f"run of {self.title}."
             )
-        module, _, name = place.partition(":")
-        return getattr(importlib.import_module(module), name), settings
+        return pkgutil.resolve_name(place), settings
 
     def served_models(self, settings: ServeSettings) -> list[ModelSource]:
         """Returns the models of `--output_dir` that a server loads.
@@ -169,6 +168,15 @@ class RunKind(ABC):
 
     def _refused(self, what: str) -> UsageError:
         return UsageError(f"runs of {self.title} cannot be {what}.")
+
+
+def calling(place: str) -> Any:
+    """Returns a method that calls a function, "module:name", which is imported at the call."""
+
+    def method(_: RunKind, *arguments: Any, **named: Any) -> Any:
+        return pkgutil.resolve_name(place)(*arguments, **named)
+
+    return method
 
 
 def kinds() -> list[RunKind]:

@@ -333,6 +333,7 @@ def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -
     """
     kind = requested_kind(settings)
     check_read(kind, "search", settings)
+    require(settings, *kind.needed_by_search)
     made = kind.requested_search(settings, known_steps)
     most = settings.max_restarts
     return made if most is None else made._replace(max_restarts=most)
@@ -342,7 +343,6 @@ def search_of_problem(settings: SearchSettings) -> RequestedSearch:
     """Returns the requested search over the hyperparameters of a problem's model."""
     from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
 
-    require(settings, *requested_kind(settings).needed_by_search)
     model, hparams_set = str(settings.model), str(settings.hparams_set)
     if bool(settings.hparams_range) == bool(settings.ranges):
         named = ", ".join(registry.list_names("ranged_hparams"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import sys
 import urllib.error
@@ -95,13 +96,11 @@ def serve(settings: ServeSettings, *, reporter: Reporter | None = None) -> int:
             if getattr(settings, name) and not settings.output_dir:
                 raise UsageError(f"--{name} is for --output_dir; an artifact has what it needs.")
         try:
-            import prometheus_client
-            import starlette
-            import uvicorn
+            for name in ("httptools", "prometheus_client", "starlette", "uvicorn"):
+                importlib.import_module(name)
         except ImportError as error:
             missing = f"t2t-server needs what is not installed: {error}."
             raise UsageError(f"{missing}  {install_extra('serve')}") from None
-        del prometheus_client, starlette, uvicorn
         return _serve(settings, _sources(settings))
 
 
@@ -184,7 +183,7 @@ def query(settings: QuerySettings) -> None:
     model = settings.servable_name
     url = f"{base}/models/{model}/predict" if model else f"{base}/predict"
     for text in _inputs(settings):
-        record = _answer(url, text, settings.timeout_secs)
+        (record,) = ask(url, [_read(text)], settings.timeout_secs)
         values = {target: one["value"] for target, one in record.items()}
         (value,) = values.values() if len(values) == 1 else (values,)
         output(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -204,13 +203,14 @@ def _inputs(settings: QuerySettings) -> Iterator[str]:
         yield line.rstrip("\n")
 
 
-def _answer(url: str, text: str, seconds: int) -> dict[str, Any]:
-    """Returns the record of an input by target.
+def ask(url: str, inputs: Sequence[Any], seconds: float) -> list[Any]:
+    """Returns a server's answers to inputs, each a record by target.
 
     Raises:
-      UsageError: there is no such server, or it refuses the input; the message is the server's.
+      TypeError: the inputs are no values of JSON.
+      UsageError: there is no such server, or it refuses an input; the message is the server's.
     """
-    body = json.dumps({"inputs": [_read(text)]}).encode()
+    body = json.dumps({"inputs": inputs}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=seconds) as response:
@@ -225,15 +225,12 @@ def _answer(url: str, text: str, seconds: int) -> dict[str, Any]:
         raise UsageError(
             f"{url} does not answer: {reason}. Start a server:  t2t-server --artifact=ARTIFACT"
         ) from None
-    record: dict[str, Any] = content["outputs"][0]
-    return record
+    return list(content["outputs"])
 
 
 def _read(text: str) -> Any:
     """Returns an input: the object of a line of JSON, of a model with several fields, or a text."""
-    if text.startswith("{"):
-        try:
+    with contextlib.suppress(ValueError):
+        if text.startswith("{"):
             return json.loads(text)
-        except ValueError:
-            return text
     return text

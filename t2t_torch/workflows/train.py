@@ -62,21 +62,18 @@ def train(
         return kind.train(settings, callbacks, stop)
 
 
-def _directory(settings: TrainSettings) -> RunDirectory:
-    from t2t_torch.run.directory import RunDirectory
-
-    # Without --output_dir nothing is there, as in a new one.
-    return RunDirectory(settings.output_dir or Path(settings.data_dir or ".", "no-output-dir"))
-
-
 def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
     """Completes the settings by the recommendation and the run; trains, or does a dry run.
 
     Arguments and results are those of `train`.
     """
-    if settings.dry_run:
-        return _dry_run(settings)
-    directory = _directory(settings)
+    from t2t_torch.run.directory import RunDirectory
+
+    if settings.dry_run and settings.generate_data:
+        raise errors.UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
+    # Without --output_dir nothing is there, as in a new one.
+    out = settings.output_dir or Path(settings.data_dir or ".", "no-output-dir")
+    directory = RunDirectory(out)
     if directory.exists and settings.print_config:
         recorded = config_file.recorded_data_dir(directory.path)
         settings = settings.with_defaults(data_dir=recorded)
@@ -85,7 +82,7 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
         settings = settings.replace(data_dir=data_dir)
     if not settings.print_config:
         of_run = () if directory.exists or directory.has_checkpoints else context.RUN_FLAGS
-        require(settings, *of_run, "data_dir", "output_dir")
+        require(settings, *of_run, "data_dir", *(() if settings.dry_run else ("output_dir",)))
     if AUTO in (settings.model, settings.hparams_set) and settings.generate_data:
         generate_data(settings, str(settings.problem), stop)
     settings, recommended = train_record.recommend(settings, directory)
@@ -101,6 +98,8 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
         config = train_record.config_of(settings, directory, record, hparams)
         output(config_file.written(config).rstrip("\n"))
         return 0
+    if settings.dry_run:
+        return _dry_run(settings, record, hparams)
     train_record.check_warm_start(settings, directory)
     if train_record.leads():
         if recommended:
@@ -163,11 +162,8 @@ def _run_schedule(
         return train_record.report_stop(settings, estimator)
 
 
-def _dry_run(settings: TrainSettings) -> int:
+def _dry_run(settings: TrainSettings, record: TaskRecord, hparams: HParams) -> int:
     """Reports what the same settings would do without `dry_run`; returns 0."""
-    require(settings, *(() if settings.output_dir else context.RUN_FLAGS), "data_dir")
-    if settings.generate_data:
-        raise errors.UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.memory import dry_run_lines
@@ -175,14 +171,8 @@ def _dry_run(settings: TrainSettings) -> int:
     from t2t_torch.train.problem_task import with_architecture
     from t2t_torch.train.random_state import restored_generators
 
-    directory = _directory(settings)
-    settings, _ = train_record.recommend(settings, directory)
-    settings, _ = train_record.recall(settings, directory)
-    record = train_record.record(settings, directory)
     problem, model = registry.problem(record.problem), registry.model(record.model)
-    hparams = train_record.hparams(settings, directory, record)
     data_dir = Path(str(settings.data_dir))
-    check_patience(hparams.swa_patience, settings.schedule, settings.local_eval_frequency)
     hparams = with_choices(problem, with_architecture(hparams))
     with join_world(use_gpu=False) as world, restored_generators():
         task = task_of(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)

@@ -174,16 +174,10 @@ REMEMBERED = (
 OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
 """Settings that only a trial reads."""
 
-OF_SEARCHES = (
-    *("autotune_objective", "autotune_maximize", "autotune_max_trials"),
-    "autotune_parallel_trials",
-)
+OF_SEARCHES = tuple(name for name in TrainSettings.declared() if name.startswith("autotune_"))
 """Settings that only a search reads."""
 
-_OF_DECODING = (
-    *("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"),
-    "decode_problem",
-)
+_OF_DECODING = tuple(name for name in TrainSettings.declared() if name.startswith("decode_"))
 _OF_TRAINING = (
     *("profile", "pause_at_step", "warm_start_from", "train_epochs", "train_seconds"),
     "generate_data",

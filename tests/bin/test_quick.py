@@ -16,7 +16,7 @@ from t2t_torch import registry
 from t2t_torch.bin.commands import quick
 from t2t_torch.errors import CheckpointError, DataError, T2TError, UsageError
 from t2t_torch.problem_types.classification import Text2ClassProblem
-from t2t_torch.run.directory import Lock, RunDirectory, TaskRecord
+from t2t_torch.run.directory import RunDirectory, TaskRecord, training_lock
 from t2t_torch.signals import StopRequest
 from t2t_torch.workflows import config_file
 from t2t_torch.workflows import quick as workflow
@@ -208,10 +208,7 @@ def test_an_error_of_a_step_has_its_reason(tmp_path, command, error, message):
 def test_a_second_command_in_the_same_folder_is_refused(file, tmp_path, capsys):
     folder = tmp_path / "opinions_quick"
     folder.mkdir()
-    lock = Lock(folder / "quick.lock")
-    try:
+    with training_lock(folder / "quick.lock"):
         assert quick.main(["opinions.csv", "--minutes=1"]) != 0
-    finally:
-        lock.release()
     assert "another process trains in" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["quick.lock", "source.txt"]

@@ -87,7 +87,7 @@ def test_workers_skip_what_they_cannot_encode(tmp_path, monkeypatch):
         make = _MakeFeatures()
         with encoding.Encoder(features, make, num_processes, skip_unfit=True) as encoder:
             (one,) = encoder.encode(chunks.Chunks(samples, ["targets"], "here"))
-            assert encoder.uses_pool is (num_processes > 1)
+            assert (encoder._pool is not None) is (num_processes > 1)
         return one.numbers.tolist(), one.rows["targets"].values.tolist(), list(one.unfit)
 
     found, values, unfit = encoded(2)

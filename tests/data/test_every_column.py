@@ -157,7 +157,7 @@ def test_a_shuffle_gives_back_each_row_whatever_is_spilled(
     def shuffled(memory, pieces):
         shuffle = Shuffle("7", tmp_path_factory.mktemp("spill"), memory_bytes=memory)
         for a, b in pieces:
-            shuffle.add(shards.between(rows, a, b))
+            shuffle.add(shards.between(rows, a, b), np.arange(a, b))
         return [
             piece["x"].values[a:b].tolist()
             for piece in shuffle.drain()

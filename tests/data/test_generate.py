@@ -117,7 +117,7 @@ def test_the_number_of_processes_asked_for_is_used(tmp_path, num_processes, num_
     with encoding.Encoder(features, make_features, num_processes) as encoder:
         pieces = encoding.Chunks(samples, ["inputs", "targets"], "x")
         rows = [encoded.rows for encoded in encoder.encode(pieces)]
-        assert encoder.uses_pool is pool
+        assert (encoder._pool is not None) is pool
     assert sum(len(piece["inputs"]) for piece in rows) == num_rows
     assert rows[0]["inputs"].values[:3].tolist() == [2, 3, 1]
 

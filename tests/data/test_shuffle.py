@@ -24,7 +24,8 @@ def lists_of(column: Ragged) -> list[list[int]]:
 def shuffled(directory, *, seed="1", piece=300, memory_bytes=1 << 28) -> list[list[int]]:
     shuffle = Shuffle(seed, directory, memory_bytes=memory_bytes)
     for start in range(0, len(LISTS), piece):
-        shuffle.add(rows_of(LISTS[start : start + piece]))
+        rows = LISTS[start : start + piece]
+        shuffle.add(rows_of(rows), np.arange(start, start + len(rows)))
     assert shuffle.num_rows == len(LISTS)
     pieces = list(shuffle.drain())
     inputs = [row for rows in pieces for row in lists_of(rows["inputs"])]

@@ -265,7 +265,7 @@ def test_samples_that_differ_from_task_to_task_are_told(tmp_path):
 
 @pytest.mark.parametrize(("number", "of"), [(2, 2), (-1, 2), (0, 0)])
 def test_a_task_that_is_not_among_them_is_refused(tmp_path, number, of):
-    with pytest.raises(UsageError, match="--task_id counts from 0"):
+    with pytest.raises(UsageError, match="the last is"):
         run(counting(), tmp_path, number, of)
 
 

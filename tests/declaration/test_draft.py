@@ -466,12 +466,13 @@ def test_a_table_whose_ending_is_that_of_text_is_a_table(delimiter, tmp_path: Pa
     assert declare(path, capsys)[0]["kind"] == "text2self"
 
 
-def test_records_in_one_object_are_no_row(tmp_path: Path, capsys):
+def test_records_in_one_object_are_rows_with_their_keys(tmp_path: Path, capsys):
     path = tmp_path / "x.json"
     held = {f"r{n}": {"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts(1))}
     path.write_text(json.dumps(held), "utf-8")
-    assert datagen.main([f"--declare={path}"]) == 2
-    assert "one object on each line" in capsys.readouterr().err
+    assert datagen.main([f"--declare={path}"]) == 0
+    said = capsys.readouterr().err
+    assert "read as a table" in said and "'index' (all values differ)" in said
 
 
 PIECES = (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from t2t_torch.declaration.files import detect_files, split_of
 from t2t_torch.errors import DataError
@@ -73,3 +75,13 @@ def test_files_that_no_name_orders_are_not_chosen(tmp_path: Path) -> None:
 )
 def test_split_of(name: str, split: str | None) -> None:
     assert split_of(name) == split
+
+
+def test_the_first_of_several_shards_is_inspected(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for n in range(2):
+        path = tmp_path / "data" / f"train-0000{n}-of-00002.parquet"
+        parquet.write_table(pa.table({"text": ["a", "b"]}), path)
+    found = detect_files(tmp_path)
+    assert found.files == {"train": "data/train-*.parquet"}
+    assert found.file("train") == tmp_path / "data" / "train-00000-of-00002.parquet"

@@ -31,7 +31,6 @@ from torch import nn
 from t2t_torch import registry
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.distributed.network import network
-from t2t_torch.distributed.process_group import SideChannel
 
 class Net(nn.Module):
     def __init__(self):
@@ -43,8 +42,7 @@ class Net(nn.Module):
 
 def main():
     with join_world(use_gpu=False) as world:
-        channel = SideChannel.open()
-        channel.exchange("here")
+        assert world.on_own_channel().gather(world.rank) == [0, 1]
         say(int(world.sum(torch.ones(1))), world.maximum(world.rank), world.from_leader(7))
         net = network(Net(), registry.hparams("transformer_test").parse(sys.argv[1]), world)
         optimizer = torch.optim.Adam(net.parameters())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.export.verification import TextComparison, VerificationRow, verify_texts
+from t2t_torch.export.verification import TextComparison, VerificationRow, verify_rows
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 
 WEIGHTS = ((0.5, 0.5, 0.0), (0.25, 0.25 + 4e-6, 0.5))
@@ -107,5 +107,5 @@ def test_a_word_of_equal_weights_is_counted_once() -> None:
     model: Any = Told()
     artifact: Any = Artifact()
     rows = [VerificationRow(f"row {n}", {"inputs": text}, n) for n, text in enumerate(texts)]
-    verified = verify_texts(model, artifact, rows)
+    verified = verify_rows(TextComparison(model), artifact, rows)
     assert (verified.looks, verified.ties, verified.attention) == (2, 0, 0.0)

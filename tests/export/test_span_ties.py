@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.verification import VerificationRow, Verified, is_a_tie, verify
+from t2t_torch.export.verification import (
+    LabelComparison,
+    VerificationRow,
+    Verified,
+    is_a_tie,
+    verify_rows,
+)
 from t2t_torch.features import ClassLabel, Features, Span, Words
 from t2t_torch.problem_types.words import SpanQAProblem
 from t2t_torch.runtime.prediction import Prediction
@@ -128,7 +134,7 @@ def verified(own: int, made_up: int, places: list[int], **changes: Any) -> Verif
     rows = [
         VerificationRow(f"row {n}", sample, n) for n, sample in zip(numbers, samples, strict=True)
     ]
-    return verify(model, artifact, rows)
+    return verify_rows(LabelComparison(model), artifact, rows)
 
 
 def test_few_rows_of_the_data_may_be_ties() -> None:

@@ -34,7 +34,7 @@ from t2t_torch.export.exporter import target_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search import Search, SearchNetworks
 from t2t_torch.export.text_graph import InputGraph
-from t2t_torch.export.verification import VerificationRow, verify_texts
+from t2t_torch.export.verification import TextComparison, VerificationRow, verify_rows
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.run.checkpoint import Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
@@ -388,29 +388,29 @@ def changed_by(folder: Path, **changes: Any) -> Any:
 def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path) -> None:
     run = run_of(made)
     rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)]
-    verified = verify_texts(run, Artifact(exported), rows)
+    verified = verify_rows(TextComparison(run), Artifact(exported), rows)
     assert (verified.ties, verified.difference < 1e-5) == (0, True)
     for changes in ({"score": -0.125}, {"score": -0.125, "text": "other"}):
         with pytest.raises(ExportError, match=r"run alone: row 7 of the dev split(.|\n)*model:"):
-            verify_texts(run, changed_by(exported, **changes), rows)
+            verify_rows(TextComparison(run), changed_by(exported, **changes), rows)
 
 
 def test_other_alignments_or_weights_are_told_with_the_row(exported: Path, made: Path) -> None:
     run = run_of(made)
     rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two three"}, 7)]
-    verified = verify_texts(run, Artifact(exported), rows)
+    verified = verify_rows(TextComparison(run), Artifact(exported), rows)
     assert verified.attention is not None and verified.attention < 1e-5
     assert verified.looks == 0 and verified.answers[0].attention is None
     for changes in ({"shift": 0.001}, {"alignment": ((0, 0),)}):
         with pytest.raises(ExportError, match="does not look where the model looks, run alone"):
-            verify_texts(run, changed_by(exported, **changes), rows)
+            verify_rows(TextComparison(run), changed_by(exported, **changes), rows)
 
 
 def test_a_score_that_is_no_number_is_no_tie(exported: Path, made: Path) -> None:
     run = run_of(made)
     rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)]
     with pytest.raises(ExportError, match="run alone: row 7"):
-        verify_texts(run, changed_by(exported, score=float("nan")), rows)
+        verify_rows(TextComparison(run), changed_by(exported, score=float("nan")), rows)
 
 
 def test_another_text_of_an_equal_score_is_a_tie(
@@ -419,9 +419,9 @@ def test_another_text_of_an_equal_score_is_a_tie(
     run = run_of(made)
     row = VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)
     monkeypatch.setattr(verification, "MOST_TIES", 1.0)
-    verified = verify_texts(run, changed_by(exported, text="another"), [row])
+    verified = verify_rows(TextComparison(run), changed_by(exported, text="another"), [row])
     assert verified.ties == 1
     assert isinstance(verified.answers[0].hypotheses[0], Hypothesis)
     monkeypatch.setattr(verification, "MOST_TIES", 0.9)
     with pytest.raises(ExportError, match="of equal scores for 1 of 1 rows"):
-        verify_texts(run, changed_by(exported, text="another"), [row])
+        verify_rows(TextComparison(run), changed_by(exported, text="another"), [row])

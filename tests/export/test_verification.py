@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.verification import VerificationRow, verify
+from t2t_torch.export.verification import LabelComparison, VerificationRow, verify_rows
 from t2t_torch.features import Features, Real
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Prediction
@@ -30,7 +30,9 @@ class _Answerer:
 def _difference(one: _Answerer, other: _Answerer) -> float:
     model: Any = one
     artifact: Any = other
-    return verify(model, artifact, [VerificationRow("row 0", {"inputs": "go"}, 0)]).difference
+    return verify_rows(
+        LabelComparison(model), artifact, [VerificationRow("row 0", {"inputs": "go"}, 0)]
+    ).difference
 
 
 def test_labels_that_score_alike_may_change_places() -> None:

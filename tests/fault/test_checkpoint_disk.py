@@ -25,15 +25,15 @@ from t2t_torch.train.saving import Saver
 @pytest.fixture
 def disk(monkeypatch):
     """Is full as often as `left` says when a checkpoint is written, and always at some steps."""
-    write = Checkpoint.write
+    write = Checkpoint.write_rest
 
     class Disk:
         left = 0
         refused = ()
         tried = 0
 
-        def write(self, path, snapshot, **more):
-            write(path, snapshot, **more)
+        def write(self, path, snapshot, *more):
+            write(path, snapshot, *more)
             self.tried += 1
             if snapshot.state.step in self.refused:
                 raise OSError(errno.ENOSPC, "No space left on device")
@@ -42,7 +42,7 @@ def disk(monkeypatch):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
     disk = Disk()
-    monkeypatch.setattr(Checkpoint, "write", disk.write)
+    monkeypatch.setattr(Checkpoint, "write_rest", disk.write)
     return disk
 
 

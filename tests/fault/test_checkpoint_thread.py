@@ -25,13 +25,13 @@ class Asked(StopRequest):
 def test_a_signal_right_after_a_save_has_begun_leaves_whole_checkpoints(
     make_estimator, monkeypatch, asynchronous
 ):
-    write, stop = Checkpoint.write, Asked()
+    write, stop = Checkpoint.write_tensors, Asked()
 
-    def write_when_the_signal_is_there(path, snapshot, **more):
+    def write_when_the_signal_is_there(path, snapshot):
         stop.come(signal.SIGTERM)
-        write(path, snapshot, **more)
+        return write(path, snapshot)
 
-    monkeypatch.setattr(Checkpoint, "write", write_when_the_signal_is_there)
+    monkeypatch.setattr(Checkpoint, "write_tensors", write_when_the_signal_is_there)
     run = make_estimator(stop=stop, local_eval_frequency=2, async_save=asynchronous)
     run.train(1000)
     assert run.signal == signal.SIGTERM
@@ -43,16 +43,16 @@ def test_a_signal_right_after_a_save_has_begun_leaves_whole_checkpoints(
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(make_estimator, monkeypatch):
-    write, stepped = Checkpoint.write, threading.Event()
+    write, stepped = Checkpoint.write_tensors, threading.Event()
     steps = []
 
-    def write_after_a_step(path, snapshot, **more):
+    def write_after_a_step(path, snapshot):
         if snapshot.state.step == 2:
             assert stepped.wait(30)
             steps.append(run.state.step)
-        write(path, snapshot, **more)
+        return write(path, snapshot)
 
-    monkeypatch.setattr(Checkpoint, "write", write_after_a_step)
+    monkeypatch.setattr(Checkpoint, "write_tensors", write_after_a_step)
     run = make_estimator(local_eval_frequency=2)
     run.begin()
     add = run.run.meter.add

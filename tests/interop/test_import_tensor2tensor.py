@@ -293,7 +293,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "another number of layers": (
         lambda f: change(f / "hparams.json", '"num_hidden_layers": 2', '"num_hidden_layers": 3'),
-        "there is no variable for encoder.2",
+        "it has no encoder.2",
     ),
     "another width": (
         lambda f: change(f / "hparams.json", '"hidden_size": 32', '"hidden_size": 64'),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from together import run_commands_together
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, QueryId
@@ -17,17 +20,21 @@ LABEL = ClassLabel(ClassLabelEncoder(["0", "1"]))
 METRICS = {"targets": ("query_map", "query_mrr")}
 
 
+def update(evaluation, rows):
+    """Adds a batch of (query, document, score, relevant) rows."""
+    logits = torch.tensor([[0.0, score] for _, _, score, _ in rows])
+    targets = torch.tensor([int(relevant) for *_, relevant in rows])
+    nothing = Loss(torch.tensor(0.0), torch.tensor(1.0))
+    output = Output({"targets": logits}, {"targets": nothing})
+    queries = torch.tensor([query for query, *_ in rows])
+    evaluation.update(output, {"targets": targets, "targets_query": queries})
+
+
 def evaluated(rows, size):
     """The results over (query, document, score, relevant) rows, `size` in a batch."""
     found = Evaluation({"targets": LABEL}, METRICS, "p", {"targets_query": QueryId()})
     for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        logits = torch.tensor([[0.0, score] for _, _, score, _ in part])
-        targets = torch.tensor([int(relevant) for *_, relevant in part])
-        nothing = Loss(torch.tensor(0.0), torch.tensor(1.0))
-        output = Output({"targets": logits}, {"targets": nothing})
-        queries = torch.tensor([query for query, *_ in part])
-        found.update(output, {"targets": targets, "targets_query": queries})
+        update(found, rows[start : start + size])
     results = found.result()
     return [results[f"metrics-p/targets/{name}"] for name in METRICS["targets"]]
 
@@ -72,3 +79,32 @@ def test_a_query_whose_documents_are_all_relevant_does_not_count():
 def test_without_the_queries_of_documents_the_metric_is_refused():
     with pytest.raises(UsageError, match="'targets_query', and the problem has none"):
         Evaluation({"targets": LABEL}, METRICS, "p")
+
+
+_SCRIPT = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent / "fault")]!r}
+from t2t_torch.distributed.process_group import join_world
+from t2t_torch.metrics.evaluation import Evaluation
+from t2t_torch.train.task import Evaluator
+from test_queries import LABEL, METRICS, update
+from t2t_torch.features import QueryId
+
+with join_world(use_gpu=False) as world:
+    evaluation = Evaluation({{"targets": LABEL}}, METRICS, "p", {{"targets_query": QueryId()}})
+    rows = [(0, 0, 1.0, True), (0, 1, 2.0, True), (0, 2, 3.0, False), (1, 0, 2.0, True)]
+    if world.rank == 1:
+        rows = [(1, 1, 1.0, False)]
+    update(evaluation, rows)
+    Evaluator(evaluation).synchronize(world)
+    found = evaluation.result()
+    assert abs(found["metrics-p/targets/query_map"] - (1 + (1 / 2 + 2 / 3) / 2) / 2) < 1e-9
+    assert found["metrics-p/targets/query_mrr"] == 0.75
+"""
+
+
+def test_documents_of_a_query_may_be_in_several_processes(tmp_path: Path):
+    script = tmp_path / "ranks.py"
+    script.write_text(_SCRIPT)
+    codes, told = run_commands_together([sys.executable, str(script)], 2)
+    assert codes == [0, 0], told

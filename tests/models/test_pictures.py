@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from onnxruntime import InferenceSession
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
+from t2t_torch.export.network import export_network
 from t2t_torch.features import ClassLabel, Features, Image, PixelSequence
 from t2t_torch.models.resnet import Convolution
 from t2t_torch.text.encoder import ClassLabelEncoder
@@ -45,6 +47,30 @@ def test_options_of_shake_shake_hold_the_contract() -> None:
 def test_both_kinds_of_blocks_hold_the_contract(name: str) -> None:
     hparams = registry.hparams(name).replace(image_standardization="per_image")
     testing.check_model(registry.model("resnet"), hparams)
+
+
+def test_evaluation_averages_a_picture_and_its_mirror_image() -> None:
+    """Also in an exported graph; not if training has no mirror images."""
+    kind, hparams = registry.model("resnet"), testing.small(registry.hparams("resnet_cifar_fast"))
+    both = kind(hparams, features(8, 8, 3))
+    pixels = torch.randint(256, (3, 8, 8, 3), dtype=torch.uint8)
+    for _ in range(9):  # statistics of the norms
+        both.logits({"inputs": pixels})
+    both.eval()
+    for changes in ({"average_mirrored": False}, {"image_augmentation": ("crop:4",)}):
+        one = kind(hparams.replace(**changes), features(8, 8, 3)).eval()
+        one.load_state_dict(both.state_dict())
+        with torch.no_grad():
+            first, second, mean = (
+                model.logits({"inputs": picture})["targets"]
+                for model, picture in ((one, pixels), (one, pixels.flip(2)), (both, pixels))
+            )
+        assert not torch.allclose(first, second, atol=1e-3)
+        torch.testing.assert_close(mean, (first + second) / 2)
+    graph = InferenceSession(export_network(both, {"inputs": pixels}).SerializeToString())
+    for rows in (1, 3):
+        (scores,) = graph.run(["targets.scores"], {"inputs": pixels[:rows].numpy()})
+        torch.testing.assert_close(torch.from_numpy(scores), mean[:rows].softmax(1))
 
 
 @pytest.mark.parametrize(

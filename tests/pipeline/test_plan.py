@@ -88,7 +88,7 @@ def test_the_table_of_buckets_adds_up_to_the_report():
     assert sum(bucket.batches for bucket in buckets) == report.batches
     whole = [b for b in buckets if b.rows == b.batches * b.batch_size]
     assert len(whole) >= len(buckets) - 1  # what the last has left over
-    lowest, highest = (f(b.padding_fraction for b in buckets) for f in (min, max))
+    lowest, highest = (f(b.padding for b in buckets) for f in (min, max))
     assert lowest <= report.padding_fraction <= highest
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.formats import FORMATS, open_records
+from t2t_torch.readers.head import Head, Match
 from t2t_torch.readers.text_file import BadRecords, Record
 
 Read = Callable[..., tuple[list[Record], BadRecords]]
@@ -31,3 +32,40 @@ def read(folder: Path) -> Read:
         return list(open_records(path, format=format, bad=bad, options=options)), bad
 
     return written
+
+
+@pytest.fixture(scope="session")
+def match() -> Callable[[str, Path], Match | None]:
+    """Returns the judgement of a reader on a file or folder."""
+
+    def matched(format: str, path: Path) -> Match | None:
+        matches = FORMATS[format].matches
+        assert matches is not None
+        return matches(Head(path))
+
+    return matched
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with a data set of 400 rows, and with several splits, saved to disk."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["neg", "pos"]),
+            "words": datasets.Sequence(datasets.Value("string")),
+            "inner": {"n": datasets.Value("int64")},
+        }
+    )
+    rows = [
+        {"text": "a\u2028b", "label": 1, "words": ["x", "y"], "inner": {"n": 3}},
+        {"text": "", "label": -1, "words": [], "inner": {"n": None}},
+    ]
+    folder = tmp_path_factory.mktemp("hf")
+    saved = datasets.Dataset.from_list(rows * 200, features=features)
+    saved.save_to_disk(str(folder / "one"))
+    datasets.DatasetDict({"train": saved, "test": saved.select([0])}).save_to_disk(
+        str(folder / "several")
+    )
+    return folder

@@ -35,7 +35,7 @@ def test_other_encodings_are_inferred(encoding: str, tmp_path: Path) -> None:
     head = head_of(tmp_path, text.encode(encoding))
     assert head.encoding == encoding
     assert head.lines[7] == "the café of Zürich has number 7"
-    assert head.encoding_doubts
+    assert head.inferred_encoding[1]
 
 
 def test_an_encoding_that_is_not_clear_is_an_error(tmp_path: Path) -> None:

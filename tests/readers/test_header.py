@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from t2t_torch.errors import DataError
 from t2t_torch.readers.delimited import find_header
+from t2t_torch.readers.detection import detect_format
 
 NUMBERS = [str(n * 7) for n in range(30)]
 LABELS = ["oui" if n % 3 else "non" for n in range(30)]
@@ -48,5 +53,33 @@ def test_a_header_of_weak_evidence_is_doubted_and_a_repeated_one_counted() -> No
     assert find_header([*rows, ["avis", "note"]]).repeated == 1
 
 
+def test_lines_before_a_table_are_to_be_deleted(tmp_path: Path) -> None:
+    rows = "".join(f"{a};{b}\n" for a, b in zip(LABELS, TEXTS, strict=True))
+    (tmp_path / "a.csv").write_text(f"Export of May\n\nlabel;text\n{rows}", "utf-8")
+    with pytest.raises(DataError, match=r"no rows of the table(.|\n)*tail -n \+3"):
+        detect_format(tmp_path / "a.csv")
+
+
 def test_a_header_that_names_a_column_twice_is_found() -> None:
     assert find_header(below(["note", "note"], NUMBERS, NUMBERS)).twice == "note"
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("", "file.csv is empty"),
+        ("\n\r\n", "file.csv is empty"),
+        ("a,b,a\n", "name 'a' more than once"),
+        (",,\n", "no name for column 1, 2, 3"),
+        ("a,b\r1,2\r", "the header holds carriage returns"),
+        ('"a\n', "The header is bad: .*line 1, column 1: .*never closed"),
+        ('"a"b\n', "The header is bad: .*line 1, column 4"),
+        (b"a\xe9,b\n", "The header is bad: .*line 1, column 2"),
+        ("\ufeffa\n".encode("utf-16"), "The header is bad: .*iconv -f UTF-16"),
+    ],
+)
+def test_a_header_that_names_no_columns_is_refused_even_where_bad_rows_are_left_out(
+    read: Any, header: bytes | str, why: str
+) -> None:
+    with pytest.raises(DataError, match=why):
+        read(header, "csv")

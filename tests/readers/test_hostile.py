@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from t2t_torch.errors import DataError
+from t2t_torch.features.picture import encoded
 from t2t_torch.files import passes_kernel, path_inside
 from t2t_torch.readers.formats import FORMATS, open_records
 from t2t_torch.readers.text_file import BadRecords
@@ -207,3 +213,119 @@ def test_a_folder_or_a_picture_in_place_of_a_file_is_refused(tmp_path: Path, for
     for path in (picture, tmp_path):
         with pytest.raises(DataError, match=str(tmp_path)):
             list(open_records(path, format=format))
+
+
+def test_a_packed_file_that_unpacks_to_a_line_without_end_is_refused(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * 5000 + b"\n"))
+    monkeypatch.setattr("t2t_torch.files._LONGEST_LINE", 4000)
+    with pytest.raises(DataError, match="a line of more than 4,000 bytes, as decompression bombs"):
+        list(open_records(path))
+
+
+@pytest.mark.slow
+def test_a_packed_file_that_unpacks_to_far_more_than_its_size_is_refused(
+    tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"\n" * 1_000_000))
+    monkeypatch.setattr("t2t_torch.files._ALWAYS_ALLOWED", 1000)
+    with pytest.raises(DataError, match="bytes, as decompression bombs do"):
+        list(open_records(path))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_json_file_may_be_one_line_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr("t2t_torch.files._LONGEST_PLAIN", 4000)
+    monkeypatch.setattr("t2t_torch.files._LONGEST_LINE", 4000)
+    text = json.dumps([{"text": random.Random(i).random()} for i in range(500)]).encode()
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert len(list(open_records(path, format="json"))) == 500
+    path.write_bytes(gzip.compress(b"[" + b" " * 200_000 + b"]"))
+    with pytest.raises(DataError, match="bytes, as decompression bombs do"):
+        list(open_records(path, format="json"))
+
+
+def test_hostile_pictures_are_bad_records(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            (tmp_path / name / f"{number}.png").write_bytes(encoded(np.zeros((4, 4, 3), np.uint8)))
+    screen = b"GIF89a" + struct.pack("<HHBBB", 9000, 9000, 0x80, 0, 0) + bytes(6)
+    frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, 9000, 9000, 0) + b"\x02\x02\x4c\x01\x00\x3b"
+    (tmp_path / "a" / "large.gif").write_bytes(screen + frame)
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"
+    (tmp_path / "b" / "program.png").write_bytes(program)
+    for options in ({}, {"encoded": True}):
+        bad = BadRecords("skip")
+        records = list(open_records(tmp_path, format="class_folders", bad=bad, options=options))
+        assert len(records) == 6
+        assert sorted("pixels; at most" in one for one in bad.listed) == [False, True]
+        assert any(
+            f"program.png, picture 1: cannot be read: {len(program)} bytes" in one
+            for one in bad.listed
+        )
+
+
+def test_a_text_of_a_class_that_unpacks_to_much_is_a_bad_record(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            (tmp_path / name / f"{number}.txt.gz").write_bytes(gzip.compress(b"a text"))
+    (tmp_path / "a" / "2.txt.gz").write_bytes(gzip.compress(bytes(70_000_000), 1))
+    bad = BadRecords("skip")
+    records = list(open_records(tmp_path, format="class_folders", bad=bad))
+    assert [record.values["text"] for record in records] == ["a text"] * 4
+    assert "2.txt.gz, line 1: a text of more than 67,108,864 bytes" in bad.listed[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (lambda: pa.nulls(2_000_000, pa.int32()), "unpacks to 2,000,000 values of a column"),
+        (lambda: [[0] * 1_000_000] * 4, "unpacks to 4,000,000 values of a column"),
+        (lambda: ["x" * 70_000_000], r"unpacks to 7\d,\d{3},\d{3} bytes in a group of rows"),
+    ],
+)
+def test_decompression_bombs_are_refused_by_their_metadata(
+    tmp_path: Path, column: Any, why: str
+) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"a": column()}), path, compression="zstd")
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DataError, match=why):
+        next(open_records(path))
+
+
+def test_texts_that_begin_alike_are_no_bomb(tmp_path: Path) -> None:
+    rows = ["You are a helpful assistant. " * 100 + str(number) for number in range(10_000)]
+    path, table = tmp_path / "x.parquet", pa.table({"a": rows})
+    options = {"compression": "zstd", "use_dictionary": False}
+    parquet.write_table(table, path, row_group_size=5000, **options)
+    assert path.stat().st_size < 200_000
+    assert [record.values["a"] for record in open_records(path)] == rows
+
+
+def test_what_is_no_whole_parquet_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    text = [f"{n} some text" for n in range(5000)]
+    parquet.write_table(pa.table({"a": text}), path, compression="zstd", use_dictionary=False)
+    good = path.read_bytes()
+    spoilt = bytearray(good)
+    spoilt[100:200] = bytes(100)
+    for content in (b"", b"a,b\n1,2\n", good[:-5], bytes(spoilt), gzip.compress(good)[:-20]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"x\.parquet is no parquet file, or is damaged"):
+            list(open_records(path))
+
+
+@pytest.mark.parametrize("shape", [(1, 2**32 - 1, 2**32 - 1), (2**32 - 1, 0, 5)])
+def test_a_shape_that_no_picture_has_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    images = tmp_path / "t-images-idx3-ubyte"
+    images.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, *shape))
+    (tmp_path / "t-labels-idx1-ubyte").write_bytes(struct.pack(">4BIB", 0, 0, 8, 1, 1, 0))
+    with pytest.raises(DataError, match=r"states items of [\d,]+ bytes; expected 1 to 67,108,864"):
+        next(open_records(images))

@@ -2,41 +2,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features.picture import encoded
-from t2t_torch.readers import tables
+from t2t_torch.errors import DataError
 from t2t_torch.readers.formats import open_records
-from t2t_torch.readers.text_file import BadRecords
-
-ROWS = [
-    {"text": "a\u2028b", "label": 1, "words": ["x", "y"], "inner": {"n": 3}},
-    {"text": "", "label": -1, "words": [], "inner": {"n": None}},
-]
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features(
-        {
-            "text": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["neg", "pos"]),
-            "words": datasets.Sequence(datasets.Value("string")),
-            "inner": {"n": datasets.Value("int64")},
-        }
-    )
-    folder = tmp_path_factory.mktemp("hf")
-    rows = datasets.Dataset.from_list(ROWS * 200, features=features)
-    rows.save_to_disk(str(folder / "one"))
-    datasets.DatasetDict({"train": rows, "test": rows.select([0])}).save_to_disk(
-        str(folder / "several")
-    )
-    return folder
 
 
 def test_a_saved_data_set_is_read_back(saved: Path) -> None:
@@ -90,50 +61,6 @@ def test_a_split_of_several_is_read(saved: Path) -> None:
         open_records(saved / "several", options={"split": "dev"})
 
 
-def test_a_picture_of_the_hub_is_not_decoded_by_the_library(tmp_path: Path) -> None:
-    """Its decoders start Ghostscript for EPS."""
-    datasets = pytest.importorskip("datasets")
-    good = encoded(np.zeros((2, 3, 3), np.uint8))
-    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"
-    features = datasets.Features({"image": datasets.Image(), "n": datasets.Value("int32")})
-    column = [{"bytes": content, "path": None} for content in (good, program, good)]
-    rows = datasets.Dataset.from_dict({"image": column, "n": [0, 1, 2]}, features)
-    bad = BadRecords("skip")
-    records = list(tables._huggingface_rows(tmp_path, rows, bad))
-    assert [(r.place.line, r.values["n"]) for r in records] == [(1, 0), (3, 2)]
-    assert records[0].values["image"].shape == (2, 3, 3)
-    assert "row 2: cannot be decoded: 47 bytes that are no picture" in bad.listed[0]
-
-
-def test_a_data_set_of_the_hub_is_asked_for_by_name(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    asked: list[Any] = []
-
-    def load(name: str, config: str | None, *, split: str) -> Any:
-        asked.append((name, config, split))
-        if name == "absent":
-            raise FileNotFoundError("there is none")
-        return datasets.load_from_disk(str(saved / "one"))
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    options = {"hub": "some/name", "config": "small", "split": "train"}
-    records = list(open_records(Path(), format="huggingface", options=options))
-    assert len(records) == 400
-    assert str(records[0].place) == "some/name, row 1"
-    assert asked == [("some/name", "small", "train")]
-    with pytest.raises(DataError, match=r"Cannot load absent .*there is none"):
-        open_records(Path(), format="huggingface", options={"hub": "absent", "split": "train"})
-    with pytest.raises(UsageError, match="name one of its splits"):
-        open_records(Path(), format="huggingface", options={"hub": "some/name"})
-
-
-def test_a_configuration_is_of_the_hub(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="option config is for the option hub"):
-        open_records(tmp_path, format="huggingface", options={"config": "small"})
-
-
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     with pytest.raises(DataError, match=r"no folder that save_to_disk wrote.*option hub"):
@@ -141,14 +68,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text("{}")
     with pytest.raises(DataError, match=f"Cannot load {tmp_path}"):
         open_records(tmp_path, format="huggingface")
-
-
-def test_a_missing_library_is_named_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install '\.\[hf\]'"):
-        open_records(Path(), format="huggingface", options={"hub": "some/name", "split": "train"})
 
 
 def test_a_saved_data_set_needs_no_library_but_arrow(

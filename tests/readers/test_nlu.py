@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.formats import FORMATS, open_records
-from t2t_torch.readers.head import Head
+from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
 
 LUIS = {
-    "luis_schema_version": "7.0.0",
-    "utterances": [
+    "luis_schema_version": "7.0.0", "utterances": [
         {"text": "fly to New Haven", "intent": "fly", "entities": [
             {"entity": "to city", "startPos": 7, "endPos": 15}]},
         {"text": "fly", "intent": "fly", "entities": [{"entity": "x", "startPos": 0, "endPos": 9}]},
@@ -23,12 +21,9 @@ LUIS = {
     ],
 }  # fmt: skip
 ENTITIES = [{"start": 7, "end": 16, "value": "NH", "entity": "to"}]
-EXAMPLES: list[dict[str, Any]] = [
-    {"text": "fly to New Haven", "intent": "fly", "entities": ENTITIES},
-    {"intent": "fly"},
-]
-WIT = {"utterances": [{**EXAMPLES[0], "traits": []}, {"text": "no intent"}]}
-RASA = {"rasa_nlu_data": {"common_examples": EXAMPLES, "entity_synonyms": []}}
+EXAMPLE: dict[str, Any] = {"text": "fly to New Haven", "intent": "fly", "entities": ENTITIES}
+WIT = {"utterances": [{**EXAMPLE, "traits": []}, {"text": "no intent"}]}
+RASA = {"rasa_nlu_data": {"common_examples": [EXAMPLE, {"intent": "fly"}], "entity_synonyms": []}}
 PARTS = [{"text": " fly to "}, {"text": "New Haven", "entity": "city", "slot_name": "to"}]
 SNIPS = {"language": "en", "intents": {"fly": {"utterances": [{"data": PARTS}]}}, "entities": {}}
 BENCHMARK = {"fly": [{"data": PARTS}, {"data": [{"no": "text"}]}]}
@@ -51,7 +46,7 @@ def read(path: Path, bad: BadRecords) -> list[dict[str, Any]]:
     ],
 )
 def test_utterances_have_an_intent_and_tags(
-    name: str, content: Any, count_bad: int, tmp_path: Path
+    name: str, content: Any, count_bad: int, match: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / name
     path.write_text(json.dumps(content))
@@ -60,36 +55,26 @@ def test_utterances_have_an_intent_and_tags(
     assert (values["intent"], values["text"]) == ("fly", "fly to New Haven")
     assert [tag[:1] for tag in values["tags"]] == ["O", "O", "B", "I"]
     assert bad.count == count_bad
-    matches = FORMATS["nlu"].matches
-    assert matches is not None
-    match = matches(Head(path))
-    assert match is not None
-    assert match.confidence == 1.0
+    assert match("nlu", path).confidence == 1.0
 
 
-def test_an_export_of_dialogflow_is_a_folder(tmp_path: Path) -> None:
-    matches = FORMATS["nlu"].matches
-    assert matches is not None
-    assert matches(Head(tmp_path)) is None
+def test_an_export_of_dialogflow_is_a_folder(match: Any, tmp_path: Path) -> None:
+    assert match("nlu", tmp_path) is None
     (tmp_path / "intents").mkdir()
     (tmp_path / "intents" / "fly_usersays_en.json").write_text(json.dumps(USERSAYS))
     (tmp_path / "intents" / "fly.json").write_text('{"name": "fly", "responses": []}')
-    assert matches(Head(tmp_path)) is not None
+    assert match("nlu", tmp_path).doubts == ()
     assert len(read(tmp_path, BadRecords())) == 1
     (tmp_path / "intents" / "fly_usersays_es.json").write_text(json.dumps(USERSAYS))
-    found = matches(Head(tmp_path))
-    assert found is not None
-    assert found.doubts == ["utterances of 2 languages are read: en, es."]
+    assert match("nlu", tmp_path).doubts == ["utterances of 2 languages are read: en, es."]
 
 
 @pytest.mark.parametrize(
     "content", ["{}", "[]", '{"data": [{"text": "x"}]}', '{"x": {"data": []}}']
 )
-def test_other_json_is_refused(content: str, tmp_path: Path) -> None:
+def test_other_json_is_refused(content: str, match: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
-    matches = FORMATS["nlu"].matches
-    assert matches is not None
-    assert matches(Head(path)) is None
+    assert match("nlu", path) is None
     with pytest.raises(DataError, match="no utterances"):
         read(path, BadRecords())

@@ -69,46 +69,6 @@ def test_a_string_that_is_no_utf8_spoils_its_row(
     assert bad.listed == [f"{path}, row 3: the column 'text' is not UTF-8 (unexpected end of data)"]
 
 
-@pytest.mark.parametrize(
-    ("column", "why"),
-    [
-        (lambda: pa.nulls(2_000_000, pa.int32()), "unpacks to 2,000,000 values of a column"),
-        (lambda: [[0] * 1_000_000] * 4, "unpacks to 4,000,000 values of a column"),
-        (lambda: ["x" * 70_000_000], r"unpacks to 7\d,\d{3},\d{3} bytes in a group of rows"),
-    ],
-)
-def test_decompression_bombs_are_refused_by_their_metadata(
-    tmp_path: Path, column: Any, why: str
-) -> None:
-    path = tmp_path / "x.parquet"
-    parquet.write_table(pa.table({"a": column()}), path, compression="zstd")
-    assert path.stat().st_size < 20_000
-    with pytest.raises(DataError, match=why):
-        next(open_records(path))
-
-
-def test_texts_that_begin_alike_are_no_bomb(tmp_path: Path) -> None:
-    rows = ["You are a helpful assistant. " * 100 + str(number) for number in range(10_000)]
-    path, table = tmp_path / "x.parquet", pa.table({"a": rows})
-    options = {"compression": "zstd", "use_dictionary": False}
-    parquet.write_table(table, path, row_group_size=5000, **options)
-    assert path.stat().st_size < 200_000
-    assert [record.values["a"] for record in open_records(path)] == rows
-
-
-def test_what_is_no_whole_parquet_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    text = [f"{n} some text" for n in range(5000)]
-    parquet.write_table(pa.table({"a": text}), path, compression="zstd", use_dictionary=False)
-    good = path.read_bytes()
-    spoilt = bytearray(good)
-    spoilt[100:200] = bytes(100)
-    for content in (b"", b"a,b\n1,2\n", good[:-5], bytes(spoilt), gzip.compress(good)[:-20]):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"x\.parquet is no parquet file, or is damaged"):
-            list(open_records(path))
-
-
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     parquet.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]), path)

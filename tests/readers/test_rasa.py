@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.formats import FORMATS, open_records
-from t2t_torch.readers.head import Head
+from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
 
 YAML = """version: "3.1"
@@ -38,8 +37,7 @@ def read(path: Path, content: str) -> tuple[list[Any], BadRecords]:
 
 def test_examples_of_intents_are_read_and_entities_become_tags(tmp_path: Path) -> None:
     records, bad = read(tmp_path / "nlu.yml", YAML)
-    intents = [(one.place.line, one.values["intent"]) for one in records]
-    assert intents == [(1, "book"), (3, "greet")]
+    assert [(r.place.line, r.values["intent"]) for r in records] == [(1, "book"), (3, "greet")]
     assert records[0].values["text"] == "a room in New Haven for two"
     assert records[0].values["tags"] == ["O", "O", "O", "B-city", "I-city", "O", "B-number"]
     assert bad.listed == [
@@ -71,14 +69,12 @@ def test_a_file_without_examples_is_refused(
         read(tmp_path / name, content)
 
 
-def test_it_matches_files_and_folders_with_examples(tmp_path: Path) -> None:
-    matches = FORMATS["rasa"].matches
-    assert matches is not None
+def test_it_matches_files_and_folders_with_examples(match: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text("rules:\n- rule: hi\n  steps:\n  - intent: greet\n")
     (tmp_path / "readme.md").write_text("## Usage:\n- x\n")
-    assert not any(map(matches, map(Head, (tmp_path, *tmp_path.iterdir()))))
+    assert not any(match("rasa", path) for path in (tmp_path, *tmp_path.iterdir()))
     (tmp_path / "data").mkdir()
-    for name, content in (("a.yml", YAML), ("b.md", MARKDOWN)):
-        (tmp_path / "data" / name).write_text(content)
-    assert all(map(matches, map(Head, (tmp_path, *(tmp_path / "data").iterdir()))))
+    (tmp_path / "data" / "a.yml").write_text(YAML)
+    (tmp_path / "data" / "b.md").write_text(MARKDOWN)
+    assert all(match("rasa", path) for path in (tmp_path, *(tmp_path / "data").iterdir()))
     assert len(list(open_records(tmp_path, format="rasa", bad=BadRecords("skip")))) == 3

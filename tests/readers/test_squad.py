@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
@@ -23,32 +22,6 @@ def _question(**changes: Any) -> dict[str, Any]:
 
 
 _TEXT = st.text(st.characters(codec="utf-8"))
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(_TEXT, _TEXT, _TEXT, st.booleans()), max_size=4), st.booleans())
-def test_questions_are_read_back(read: Any, rows: list[Any], ascii_only: bool) -> None:
-    articles = []
-    for i, (title, question, before, answered) in enumerate(rows):
-        answer = {"text": "answer", "answer_start": len(before)}
-        entry = {"id": str(i), "question": question, "answers": [answer] * answered,
-                 "is_impossible": not answered}  # fmt: skip
-        paragraph = {"context": f"{before}answer", "qas": [entry]}
-        articles.append({"title": title, "paragraphs": [paragraph]})
-    text = json.dumps({"version": "v2.0", "data": articles}, ensure_ascii=ascii_only)
-    records, bad = read("\ufeff" + text, "squad")
-    assert not bad.listed
-    assert [record.values for record in records] == [
-        {
-            "id": str(i),
-            "title": title,
-            "question": question,
-            "context": f"{before}answer",
-            "answers": [{"text": "answer", "start": len(before)}] * answered,
-            "is_impossible": not answered,
-        }
-        for i, (title, question, before, answered) in enumerate(rows)
-    ]
 
 
 def test_an_impossible_question_has_no_answers(read: Any) -> None:

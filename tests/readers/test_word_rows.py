@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from t2t_torch.errors import UsageError
-from t2t_torch.readers.formats import FORMATS, open_records
-from t2t_torch.readers.head import Head, Match
+from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
 
 SENTENCE = 'Ana,NNP,B-per\nmet,VBD,O\n"""",``,O\n",",",",O\n'
@@ -28,16 +28,10 @@ def numbered(count: int) -> str:
 OPTIONS = {"word": "Word", "tag": "Tag", "sentence": "Sentence #"}
 
 
-def match(path: Path, content: str) -> Match | None:
-    path.write_text(content)
-    matches = FORMATS["word_rows"].matches
-    assert matches is not None
-    return matches(Head(path))
-
-
-def test_the_rows_of_a_sentence_are_joined(tmp_path: Path) -> None:
+def test_the_rows_of_a_sentence_are_joined(match: Any, tmp_path: Path) -> None:
     path = tmp_path / "ner.csv"
-    found = match(path, numbered(12))
+    path.write_text(numbered(12))
+    found = match("word_rows", path)
     assert found is not None
     assert (found.confidence, found.options) == (0.98, OPTIONS)
     assert "'POS'" in found.doubts[1]
@@ -47,14 +41,15 @@ def test_the_rows_of_a_sentence_are_joined(tmp_path: Path) -> None:
     assert all(one.values == values for one in records)
 
 
-def test_sentences_may_have_numbers_or_rows_without_a_word_between_them(tmp_path: Path) -> None:
+def test_sentences_may_have_numbers_or_blank_words_between_them(match: Any, tmp_path: Path) -> None:
     path = tmp_path / "ner.tsv"
     words = "a\tB-x\nb\tO\n"
     by_number = "id\tsent\tword\ttag\n" + "".join(
         f"{n}\t{n // 2}\t{'ab'[n % 2]}\t{('B-x', 'O')[n % 2]}\n" for n in range(20)
     )
     for content in (by_number, "word\ttag\n" + f"{words}\t\n" * 10):
-        found = match(path, content)
+        path.write_text(content)
+        found = match("word_rows", path)
         assert found is not None
         records = list(open_records(path, format="word_rows", options=found.options))
         assert [one.values for one in records] == [{"words": ["a", "b"], "tags": ["B-x", "O"]}] * 10
@@ -79,5 +74,6 @@ def test_a_sentence_with_a_bad_row_is_left_out(tmp_path: Path) -> None:
         "word\n" + "a\n" * 20,
     ],
 )
-def test_it_matches_no_other_tables(content: str, tmp_path: Path) -> None:
-    assert match(tmp_path / "a.csv", content) is None
+def test_it_matches_no_other_tables(content: str, match: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    assert match("word_rows", tmp_path / "a.csv") is None

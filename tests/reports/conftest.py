@@ -89,7 +89,7 @@ def evil_statistics():
     dev = [row, {**row, "class": "elsewhere", "targets": ""}]
     shards = {"train": MemoryShards(features, train), "dev": MemoryShards(features, dev)}
     statistics = Reader(features, shards).take(f"problem_{EVIL}", f"folder/{EVIL}", 2)
-    bucket = Bucket(8, None, batch_size=3, rows=5, batches=2, tokens=710, positions=710)
+    bucket = Bucket(8, None, batch_size=3, rows=5, batches=2, tokens=710, positions=710, boundary=9)
     buckets = BucketTable(
         f"a_set and {EVIL}", (bucket,), rows=5, left_out=1, batches=2, tokens=710, padding=0.0
     )

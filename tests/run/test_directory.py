@@ -118,7 +118,7 @@ def test_nothing_makes_room_if_the_newest_is_broken_or_the_disk_is_not_full(tmp_
 def test_who_gives_up_does_not_wait_for_the_disk(tmp_path, snapshot, disk):
     disk.left = 99
     directory = CheckpointDirectory(tmp_path)
-    directory.give_up()
+    directory.retries.give_up()
     with pytest.raises(SaveError):
         directory.save(snapshot())
     assert disk.left == 98  # tried once

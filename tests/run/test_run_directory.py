@@ -13,10 +13,11 @@ import saving
 from t2t_torch import registry
 from t2t_torch.decode.evaluation import run_of
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import is_open_as
 from t2t_torch.hparams.transformer import transformer_test
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
-from t2t_torch.run.directory import Lock, RunDirectory, TaskRecord
+from t2t_torch.run.directory import RunDirectory, TaskRecord, training_lock
 from t2t_torch.run.resuming import fields_that_may_change
 
 RECORD = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
@@ -269,8 +270,11 @@ def test_vocabularies_are_copied_once_and_must_stay_the_same(tmp_path):
 
 
 def test_a_released_lock_is_free_also_where_another_process_has_its_descriptor(tmp_path):
-    lock = Lock(tmp_path / "train.lock")
-    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock._descriptor])
-    lock.release()
-    Lock(tmp_path / "train.lock").release()
-    other.communicate()
+    file = tmp_path / "train.lock"
+    with training_lock(file):
+        descriptors = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        own = [one for one in descriptors if is_open_as(file, one)]
+        other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=own)
+    assert own
+    with training_lock(file):
+        other.communicate()

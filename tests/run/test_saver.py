@@ -160,12 +160,12 @@ class FullDirectory(CheckpointDirectory):
         pause = self.wait
         self.wait = lambda seconds: pause(600.0 * seconds)
 
-    def _write(self, final, snapshot):
+    def _staged_folder(self, final):
         self.tried.append(final.step)
         if final.step == 1:
             self.failed.set()
             raise OSError(28, "No space left on device")
-        super()._write(final, snapshot)
+        return super()._staged_folder(final)
 
 
 def test_a_later_state_takes_the_place_of_one_that_waits_for_the_disk(tmp_path, snapshot):

@@ -52,7 +52,11 @@ class _Peer:
     def __init__(self, threads, rank):
         self.threads, self.rank, self.size = threads, rank, threads.size
 
-    def exchange(self, message):
+    @property
+    def leads(self):
+        return self.rank == 0
+
+    def gather(self, message):
         threads = self.threads
         threads.messages[self.rank] = message
         threads.barrier.wait()
@@ -113,7 +117,7 @@ def save(path, snapshots, prepare=lambda directory: None):
 
     def run(rank):
         directory = CheckpointDirectory(path, wait=lambda seconds: None)
-        directory.join(threads.of(rank))
+        directory.peers = threads.of(rank)
         prepare(directory)
         try:
             directory.save(snapshots[rank])
@@ -274,8 +278,8 @@ def test_nobody_tries_again_when_one_has_given_up(shares, tmp_path, disk):
     disk.left = 2
 
     def give_up(directory):
-        if directory._peers.rank == 1:
-            directory.give_up()
+        if directory.peers.rank == 1:
+            directory.retries.give_up()
 
     outcomes = save(tmp_path, shares(1), give_up)
     assert [type(error) for error in outcomes] == [SaveError, SaveError]
@@ -284,13 +288,15 @@ def test_nobody_tries_again_when_one_has_given_up(shares, tmp_path, disk):
 
 def test_a_later_state_takes_the_place_in_all_when_it_does_in_one(shares, tmp_path, disk):
     disk.left = 2
-    outcomes = save(tmp_path, shares(1), lambda directory: directory.replace(True))
+    outcomes = save(
+        tmp_path, shares(1), lambda directory: setattr(directory.retries, "is_replaced", True)
+    )
     assert [type(error) for error in outcomes] == [SaveError, SaveError]
     assert disk.left == 1
 
     def late(directory):
-        if directory._peers.rank == 1:
-            directory.wait = lambda seconds: directory.replace(True)
+        if directory.peers.rank == 1:
+            directory.wait = lambda seconds: setattr(directory.retries, "is_replaced", True)
 
     disk.left = 2
     outcomes = save(tmp_path, shares(1), late)
@@ -310,7 +316,7 @@ def test_a_process_that_dies_ends_the_save_of_the_others(shares, tmp_path):
     snapshots = shares(1)
     threads = Threads(2)
     directory = CheckpointDirectory(tmp_path, wait=lambda seconds: None)
-    directory.join(threads.of(0))
+    directory.peers = threads.of(0)
     dying = threading.Timer(0.05, threads.barrier.abort)
     dying.start()
     with pytest.raises(threading.BrokenBarrierError):  # a RuntimeError, as gloo's is
@@ -362,7 +368,7 @@ def test_old_checkpoints_of_parts_are_deleted(shares, tmp_path):
         snapshots, threads = shares(step), Threads(2)
         ranks = [CheckpointDirectory(tmp_path, keep=1) for _ in range(2)]
         for rank, directory in enumerate(ranks):
-            directory.join(threads.of(rank))
+            directory.peers = threads.of(rank)
         other = threading.Thread(target=ranks[1].save, args=(snapshots[1],))
         other.start()
         ranks[0].save(snapshots[0])

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -79,13 +79,13 @@ def test_answers_come_in_the_order_of_inputs_and_do_not_depend_on_batches(
     assert artifact.predict(inputs) == alone
     assert artifact.predict(inputs[::-1]) == alone[::-1]
     sizes = []
-    run = Artifact._run
+    compute = Artifact._computed
 
-    def counted(self: Artifact, rows: Any, stop: Any, wanted: Any) -> dict[str, Any]:
-        sizes.append(len(rows))
-        return run(self, rows, stop, wanted)
+    def counted(self: Artifact, numbers: Any, *more: Any) -> Iterator[Any]:
+        sizes.append(len(numbers))
+        return compute(self, numbers, *more)
 
-    monkeypatch.setattr(Artifact, "_run", counted)
+    monkeypatch.setattr(Artifact, "_computed", counted)
     monkeypatch.setattr(session, "_BATCH_WORDS", 8)
     assert artifact.predict(inputs) == alone
     assert sizes == [1, 1, 2, 3]  # 6, 5, 4 + 2, 1 + 1 + 0 words

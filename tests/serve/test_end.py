@@ -38,16 +38,15 @@ def test_the_stated_time_is_that_of_connections_and_models_and_of_python_itself(
     assert stated() == math.ceil(server._CLOSING + repository.STOPPING) + 1
 
 
-@pytest.fixture(params=["httptools", "h11"])
-def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts a server of three models, with either parser."""
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts a server of three models."""
     made: list[Process] = []
-    without = ("httptools",) if request.param == "h11" else ()
 
     def begin(*flags: str) -> Process:
         artifacts = [write_artifact(tmp_path / name) for name in ("a", "b", "c")]
         given = [f"--artifact={artifact}" for artifact in artifacts]
-        made.append(Process(*given, *flags, without=without))
+        made.append(Process(*given, *flags))
         return made[-1]
 
     yield begin

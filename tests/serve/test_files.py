@@ -28,7 +28,7 @@ from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve import model as serve_model
 from t2t_torch.serve import server as log
 from t2t_torch.serve.limits import ServerLimits
-from t2t_torch.serve.model import ServedModel, open_files, tokens_of
+from t2t_torch.serve.model import ServedModel, extent_of, open_files
 from t2t_torch.serve.repository import ModelSource
 
 
@@ -215,8 +215,8 @@ def test_decoded_files_that_wait_for_their_answers_have_a_limit_together(
 
 def test_files_count_as_words_by_their_size() -> None:
     opened = serve_model.open_files(media_model(), [GOOD], ServerLimits(), _token())[0]
-    assert tokens_of(opened) == 3200 // 640 + 1
-    assert tokens_of({"photo": np.zeros((800, 80, 3), np.uint8)}) == 1001
+    assert extent_of(opened).tokens == 3200 // 640 + 1
+    assert extent_of({"photo": np.zeros((800, 80, 3), np.uint8)}).tokens == 1001
 
 
 def test_lines_on_stderr_become_events(capfd: pytest.CaptureFixture[str]) -> None:

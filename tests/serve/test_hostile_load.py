@@ -141,13 +141,12 @@ def hold(server: Process, clients: int, bodies: int, raws: int) -> tuple[Counter
         pytest.param(64, 10_000, 1000, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("parser", ["httptools", "h11"])
 def test_hostile_requests_disturb_nobody(
-    tmp_path: Path, parser: str, clients: int, bodies: int, raws: int
+    tmp_path: Path, clients: int, bodies: int, raws: int
 ) -> None:
     artifact = write_artifact(tmp_path / "made")
     flags = (f"--artifact={artifact}", "--header_seconds=1", "--max_seconds=10")
-    server = Process(*flags, without=("httptools",) if parser == "h11" else ())
+    server = Process(*flags)
     try:
         statuses, slowest = hold(server, clients, bodies, raws)
         assert {200, 400, 431} <= set(statuses)

@@ -61,13 +61,15 @@ def test_garbage_waits_and_is_collected_again_also_after_an_error():
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(
-    ("inputs", "settings"),
-    [([], {}), (["x"], {"batch_size": 0}), (["x"], {"passes": 0}), (["x"], {"warm_up": -1})],
-)
-def test_nothing_to_measure_is_refused(inputs, settings):
+def test_nothing_to_measure_is_refused():
     with pytest.raises(UsageError):
-        measure({"a": len}, inputs, **settings)
+        measure({"a": len}, [])
+
+
+@pytest.mark.parametrize("flag", ["--batch_size=0", "--passes=0", "--warm_up=-1"])
+def test_no_rows_passes_or_requests_are_refused(flag, capsys):
+    assert latency.main(["--artifact=none", flag]) == 2
+    assert flag in capsys.readouterr().err
 
 
 def test_a_place_for_the_figures_is_looked_for_before_all_else(tmp_path, capsys):

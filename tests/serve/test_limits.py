@@ -16,7 +16,7 @@ from t2t_torch.runtime import prediction
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.serve.limits import HTTPError, ServerLimits
 from t2t_torch.serve.middleware import GONE
-from t2t_torch.serve.model import extent_of, texts_of, tokens_of
+from t2t_torch.serve.model import TooManyElements, extent_of
 from t2t_torch.serve.protocol import parse_json, to_json
 from t2t_torch.serve.repository import ModelSource
 from t2t_torch.serve.tensors import extents_of
@@ -107,11 +107,11 @@ def test_texts_deep_inside_an_input_count(stub: Served, nested: Any) -> None:
 
 def test_the_length_of_an_input_is_that_of_all_that_is_in_it() -> None:
     given = ["go to oslo", "a" * 50, ["go", "to"], [["a" * 50], "b"], {"k": [1, 2]}, [], 5, None]
-    assert [tokens_of({"inputs": one}) for one in given] == [3, 10, 2, 10, 3, 1, 1, 1]
+    assert [extent_of({"inputs": one}).tokens for one in given] == [3, 10, 2, 10, 3, 1, 1, 1]
     deep: Any = "word"
     for _ in range(100_000):
         deep = [deep]
-    assert texts_of({"inputs": deep}) == ["word"]
+    assert extent_of({"inputs": deep}).texts == ["word"]
 
 
 @pytest.mark.parametrize("nested", [[1] * 61, [[]] * 61, [[1] * 30] * 2, [{"": 1}] * 21])
@@ -128,8 +128,10 @@ def test_an_input_of_many_elements_is_walked_no_further() -> None:
         def __iter__(self) -> Iterator[int]:
             raise AssertionError
 
-    assert extent_of({"inputs": Unseen([1] * 4)}, 3) is None
-    assert extent_of({"one": ["a", "b"], "two": [["c"], "d"]}, 4) is None
+    with pytest.raises(TooManyElements):
+        extent_of({"inputs": Unseen([1] * 4)}, 3)
+    with pytest.raises(TooManyElements):
+        extent_of({"one": ["a", "b"], "two": [["c"], "d"]}, 4)
     assert extent_of({"one": ["a", "b"], "two": [["c"], "d"]}, 5) == (["a", "b", "c", "d"], 2)
 
 

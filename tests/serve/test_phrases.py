@@ -139,16 +139,16 @@ def test_requests_with_and_without_attention_are_each_searched_for_once(
     phrases: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[tuple[int, bool]] = []
-    may_end, run = threading.Event(), Artifact._run
+    may_end, answers_of = threading.Event(), Artifact._answers
 
-    def noted(self: Artifact, rows: Any, stop: Any, wanted: Any) -> Any:
+    def noted(self: Artifact, numbers: Any, rows: Any, outputs: Any, wanted: Any) -> Any:
         searched.append((len(rows), wanted.alignments))
         may_end.wait(60)
-        return run(self, rows, stop, wanted)
+        return answers_of(self, numbers, rows, outputs, wanted)
 
     server = serve(artifact_source(phrases), max_batches=1)
     queue = server.repository.get("made").batcher
-    monkeypatch.setattr(Artifact, "_run", noted)
+    monkeypatch.setattr(Artifact, "_answers", noted)
     bodies = [{"inputs": ["one two"], "attention": which} for which in (True, False) * 2]
 
     async def ask() -> list[Any]:

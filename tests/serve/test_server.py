@@ -30,7 +30,7 @@ _SCRIPT = f"""
 import sys, time, pathlib
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ({_UNUSED} + WITHOUT):
+        if name.split(".")[0] in {_UNUSED}:
             raise ImportError(name + " is not installed")
 sys.meta_path.insert(0, Blocker())
 from t2t_torch.runtime.session import Artifact
@@ -53,9 +53,8 @@ sys.exit(code)
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, *arguments: str, without: tuple[str, ...] = ()) -> None:
-        script = f"WITHOUT = {without}\n{_SCRIPT}"
-        command = [sys.executable, "-c", script, "--port=0", *arguments]
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-c", _SCRIPT, "--port=0", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         self.lines: list[str] = []
         listening = threading.Event()

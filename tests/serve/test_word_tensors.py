@@ -12,7 +12,7 @@ from served import LISTED, Served, listed_source
 
 from t2t_torch.features import InputSpec
 from t2t_torch.serve import tensors
-from t2t_torch.serve.model import tokens_of
+from t2t_torch.serve.model import extent_of
 from t2t_torch.serve.protocol import InputTensor
 from t2t_torch.serve.tensors import word_column_of
 
@@ -165,7 +165,7 @@ def test_each_tensor_is_wanted_once(listed: Served) -> None:
 
 
 def test_what_words_have_does_not_make_an_input_longer() -> None:
-    assert tokens_of(LISTED) == 3
-    assert tokens_of({**LISTED, "vectors": [[0.0] * 300] * 3}) == 3
-    assert tokens_of({"picture": [[0] * 28] * 28}) == 28
-    assert tokens_of({"inputs": ["go", "to"], "dense": [1, 2, 3]}) == 3
+    assert extent_of(LISTED).tokens == 3
+    assert extent_of({**LISTED, "vectors": [[0.0] * 300] * 3}).tokens == 3
+    assert extent_of({"picture": [[0] * 28] * 28}).tokens == 28
+    assert extent_of({"inputs": ["go", "to"], "dense": [1, 2, 3]}).tokens == 3

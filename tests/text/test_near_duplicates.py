@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from t2t_torch.text.near_duplicates import SIMILARITY, NearDuplicates, _hashes, normalized
+from t2t_torch.text.near_duplicates import SIMILARITY, NearDuplicates, _read
 
 
 def test_case_punctuation_and_blanks_do_not_count():
@@ -28,7 +28,7 @@ def test_those_of_all_pairs_are_found():
                 changed[place] = choose.choice(words)
             texts.append(" ".join(changed))
     index = NearDuplicates()
-    pairs = [{*_hashes(normalized(text)).tolist()} for text in texts]
+    pairs = [{*_read(text)[1].tolist()} for text in texts]
     for number, text in enumerate(texts):
         expected = {
             other

@@ -60,7 +60,7 @@ def test_combining_marks_and_ideographs() -> None:
     ("expression", "why"),
     [
         ("wrods", r"no tokenizer 'wrods'. There are words, clitics"),
-        (r"\w+|(", "neither a tokenizer"),
+        (r"\w+|(", "is no regular expression"),
         (r"(\w)+", r"capturing group. Write \(\?:"),
         (r"\w*", "matches where nothing stands"),
         ("[^.]+", "takes the space"),

@@ -345,12 +345,6 @@ def test_what_has_the_parts_of_a_loader_is_read_as_one() -> None:
     assert train(Duck(), 3, start=2) == got[2:]
 
 
-def test_there_is_a_batch_of_each_size() -> None:
-    sizes = [len(indices) for indices, _ in map(drawn, TrialTrainBatches(Duck(), seed=1)
-             .one_of_each_shape())]  # fmt: skip
-    assert sizes == [3, 2, 1]
-
-
 class Many(Augmented):
     """A data set that is asked for several items at once, as newer ones are."""
 
@@ -403,7 +397,6 @@ def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:
         for number, _ in zip(range(0, 18, world_size), again, strict=False):
             after = number + world_size
             assert again.place(after)[0] == source.place(after)[0]
-    assert len(list(source.one_of_each_shape())) == 1
 
 
 def test_a_stream_leaves_the_callers_generators_as_they_are() -> None:

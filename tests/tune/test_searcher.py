@@ -64,7 +64,7 @@ def test_a_trial_that_raises_ranks_last_and_stops_nothing() -> None:
     result = simulated(lambda task: "fail" if task.trial in (0, 3) else loss(task)).searcher
     assert [trial.status for trial in result.trials].count("failed") == 2
     assert len(result.trials) == 16
-    assert result.rungs[0].ranked(0)[-1] in (0, 3)
+    assert result.rungs[0].ranked[0][-1][1] in (0, 3)
     assert any(trial.status == "completed" for trial in result.trials)
 
 
@@ -76,7 +76,7 @@ def test_a_trial_that_is_invalid_is_replaced_in_its_bracket() -> None:
     plain = simulated(loss).searcher
     shares = collections.Counter(trial.bracket for trial in plain.trials)
     assert collections.Counter(trial.bracket for trial in result.valid) == shares
-    assert not any(number in ranked for number in bad for ranked in [result.rungs[0].ranked(0)])
+    assert not any(trial in bad for _, trial in result.rungs[0].ranked[0])
 
 
 def test_a_search_of_which_all_is_invalid_ends() -> None:

@@ -18,7 +18,7 @@ from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.reports.slices import wilson_interval
-from t2t_torch.run.directory import Lock
+from t2t_torch.run.directory import training_lock
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import recommend, recommend_several
@@ -187,10 +187,9 @@ def test_a_folder_that_is_no_run_and_a_second_race_are_refused(data_dir, tmp_pat
         t2t.train("moods", "auto", "auto", **settings)
     (tmp_path / "run" / "mine.txt").unlink()
     race_folder(tmp_path / "run").mkdir()
-    lock = Lock(race_folder(tmp_path / "run") / "race.lock")
-    with pytest.raises(CheckpointError, match="another process"):
+    lock = training_lock(race_folder(tmp_path / "run") / "race.lock")
+    with lock, pytest.raises(CheckpointError, match="another process"):
         t2t.train("moods", "auto", "auto", **settings)
-    lock.release()
 
 
 def test_steps_that_models_do_not_share_are_those_of_the_recommended_one(data_dir, tmp_path):

@@ -143,21 +143,16 @@ def _found(answer: Inspected, context: Inspected) -> float:
 
 
 def _is_part(value: Any, text: str, *, plain: bool) -> bool:
-    if plain and len(str(value)) > _LONGEST * len(text):
-        return False
-    if not plain and not _has_text(value):
+    """Returns whether a text, or objects with texts, are parts of a text."""
+    held = value if isinstance(value, list) else [value]
+    has_texts = all(isinstance(one, Mapping) and "text" in one for one in held) and bool(held)
+    if not (len(str(value)) <= _LONGEST * len(text) if plain else has_texts):
         return False
     try:
         located(answers([value], Column(column=("answers",))), text)
     except (UnfitError, TypeError, AttributeError):
         return False
     return True
-
-
-def _has_text(value: Any) -> bool:
-    """Returns whether a value has the form of answers: objects with a text, or texts."""
-    held = value if isinstance(value, list) else [value]
-    return bool(held) and all(isinstance(one, Mapping) and "text" in one for one in held)
 
 
 @register_proposer("questioncontext2text")

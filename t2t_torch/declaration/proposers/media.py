@@ -66,7 +66,7 @@ def propose_speech(table: FileColumns) -> Iterator[Proposal]:
     texts += [one for one in named if one not in [*texts, *sounds]]  # also of few words
     if len(sounds) != 1 or not texts:
         return
-    settings, resampled = _sampling(table, sounds[0])
+    more, resampled = _sampling(table, sounds[0])
     for text in texts:
         others = [repr(one.name) for one in texts if one is not text]
         doubts = [resampled]
@@ -76,7 +76,6 @@ def propose_speech(table: FileColumns) -> Iterator[Proposal]:
         if text.is_named(_SPOKEN_NAMES):
             score = min(1.0, max(score + 0.1, _NAMED))
         fields = {"inputs": sounds[0].name, "targets": text.name}
-        more = {"settings": settings}
         yield Proposal("speech2text", fields, score, "what is said in a sound", (), doubts, more)
 
 
@@ -86,20 +85,19 @@ def propose_classes_of_sounds(table: FileColumns) -> Iterator[Proposal]:
     for sounds in table:
         if not sounds.is_sound:
             continue
-        settings, resampled = _sampling(table, sounds)
+        more, resampled = _sampling(table, sounds)
         for label, fit in targets(table, "label"):
             fields = {"inputs": sounds.name, "targets": label.name}
             reasons = [f"{label.name!r} has {count(label.distinct, 'label')}"]
             meaning = f"the class of a sound, {label.name!r}"
-            more = {"settings": settings}
             score = 1.0 if isinstance(sounds.values[0], Path) else fit
             yield Proposal("audio2class", fields, score, meaning, reasons, [resampled], more)
 
 
 def _sampling(table: FileColumns, sounds: Inspected) -> tuple[dict[str, Any], str]:
-    """Returns the settings of sounds at the most frequent rate of the inspected files, or at less.
+    """Returns the keys of a declaration of sounds, and a sentence about their sampling rate.
 
-    Also returns the sentence that says so.
+    It is the most frequent rate of the inspected files, or less.
     """
     rates: Counter[int] = Counter()
     for one in random.Random(0).sample(sounds.values, min(len(sounds.values), _INSPECTED)):
@@ -108,4 +106,5 @@ def _sampling(table: FileColumns, sounds: Inspected) -> tuple[dict[str, Any], st
     usual = Speech2TextProblem.sample_rate
     rate = min(usual, rates.most_common(1)[0][0]) if rates else usual
     said = f'sounds of any sampling rate are converted to {rate:,} Hz: "settings".'
-    return {**({} if rate == usual else {"sample_rate": rate}), "resample": True}, said
+    settings = {**({} if rate == usual else {"sample_rate": rate}), "resample": True}
+    return {"settings": settings}, said

@@ -25,14 +25,12 @@ def propose_pair_classes(table: FileColumns) -> Iterator[Proposal]:
                 f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
                 f'"targets": "{label.name}"}}.'
             )
-            yield Proposal(
-                "textpair2class",
-                {"first": first.name, "second": second.name, "targets": label.name},
-                score * fit * (0.75 if is_query else 1.0),
-                f"the label {label.name!r} of a pair of texts",
-                [f"{first.name!r} and {second.name!r} are alike"],
-                [doubt, *of_labels(label)],
-            )
+            fields = {"first": first.name, "second": second.name, "targets": label.name}
+            both = score * fit * (0.75 if is_query else 1.0)
+            meaning = f"the label {label.name!r} of a pair of texts"
+            reasons = [f"{first.name!r} and {second.name!r} are alike"]
+            doubts = [doubt, *of_labels(label)]
+            yield Proposal("textpair2class", fields, both, meaning, reasons, doubts)
 
 
 @register_proposer("textpair2real")
@@ -41,13 +39,11 @@ def propose_pair_numbers(table: FileColumns) -> Iterator[Proposal]:
     for first, second, score in pairs(table):
         for number, fit in targets(table, "number"):
             named = 0.1 * number.is_named(_PAIR_NUMBERS)
-            yield Proposal(
-                "textpair2real",
-                {"first": first.name, "second": second.name, "targets": number.name},
-                score * min(1.0, fit + named),
-                f"the number {number.name!r} of a pair of texts",
-                [f"{first.name!r} and {second.name!r} are alike"],
-            )
+            fields = {"first": first.name, "second": second.name, "targets": number.name}
+            meaning = f"the number {number.name!r} of a pair of texts"
+            reasons = [f"{first.name!r} and {second.name!r} are alike"]
+            both = score * min(1.0, fit + named)
+            yield Proposal("textpair2real", fields, both, meaning, reasons)
 
 
 @register_proposer("queryrelevance")
@@ -66,14 +62,11 @@ def propose_relevance(table: FileColumns) -> Iterator[Proposal]:
                     '"kind": "textpair2class" with "first" and "second".'
                 )
                 heading = is_heading(query, [query, document])
-                yield Proposal(
-                    "queryrelevance",
-                    {"query": query.name, "document": document.name, "targets": label.name},
-                    min(query.text, document.text) * fit * (0.7 if heading else 1.0),
-                    f"which {document.name!r} is relevant to a {query.name!r}",
-                    [f"{query.name!r} repeats"],
-                    [doubt],
-                )
+                fields = {"query": query.name, "document": document.name, "targets": label.name}
+                score = min(query.text, document.text) * fit * (0.7 if heading else 1.0)
+                meaning = f"which {document.name!r} is relevant to a {query.name!r}"
+                reasons = [f"{query.name!r} repeats"]
+                yield Proposal("queryrelevance", fields, score, meaning, reasons, [doubt])
 
 
 _RANKED = {

@@ -73,11 +73,7 @@ def _fit(words: Inspected, tags: Inspected) -> float:
     if not listed:
         lengths = {len(row) for row in tags.tokens if row is not None}
         few = kinds * 4 <= tags.vocabulary.total() and kinds * 3 <= tokens and kinds <= 60
-        if (
-            len(lengths) < 3
-            or not (tags.has_scheme or few)
-            or (tags.repeats and not tags.has_scheme)
-        ):
+        if len(lengths) < 3 or not (tags.has_scheme or (few and not tags.repeats)):
             return 0.0
     if aligned(words, tags) < _SURE or any(" " in token for token in words.vocabulary):
         return 0.0
@@ -143,25 +139,15 @@ def propose_tags(table: FileColumns) -> Iterator[Proposal]:
     for number, one in enumerate(_ranked(table)):
         inputs, tags = one.fields
         reason = f"{one.tags.name!r} has as many tags as {one.words.name!r} has words"
-        yield Proposal(
-            "text2tags",
-            {"inputs": inputs, "targets": tags},
-            one.score,
-            f"the tags {one.tags.name!r}",
-            [reason],
-            one.doubts,
-        )
+        fields, meaning = {"inputs": inputs, "targets": tags}, f"the tags {one.tags.name!r}"
+        yield Proposal("text2tags", fields, one.score, meaning, [reason], one.doubts)
         for label, fit in targets(table, "label") if number < _WITH_LABELS else ():
             if label.is_number and not label.is_named(LABEL_NAMES):
                 continue  # a count
-            yield Proposal(
-                "intentslot",
-                {"inputs": inputs, "intent": label.name, "slots": tags},
-                one.score * (0.5 + 0.5 * fit),
-                f"the intent {label.name!r} and the tags {one.tags.name!r}",
-                [reason],
-                one.doubts,
-            )
+            fields = {"inputs": inputs, "intent": label.name, "slots": tags}
+            score = one.score * (0.5 + 0.5 * fit)
+            meaning = f"the intent {label.name!r} and the tags {one.tags.name!r}"
+            yield Proposal("intentslot", fields, score, meaning, [reason], one.doubts)
 
 
 @register_proposer("text2tree")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -121,17 +121,10 @@ def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
       CheckpointError: a variable is unknown to the model, a weight is missing, or a shape differs.
     """
     weights = convert_weights(str(model.name), variables)
-    expected = model.state_dict()
-    top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
-    shares = {top, bottom} <= expected.keys()
-    if shares and top not in weights and expected[top].data_ptr() == expected[bottom].data_ptr():
-        weights[top] = weights.get(bottom, expected[bottom])
-    if any(re.search(r"/shared/weights_\d+$", name) for name in variables):
-        weights = {  # a language model has no inputs
-            name: value
-            for name, value in weights.items()
-            if name in expected or name != "modalities.inputs.bottom.weight"
-        }
+    inputs = "modalities.inputs.bottom.weight"
+    is_shared = any(re.search(r"/shared/weights_\d+$", name) for name in variables)
+    if is_shared and inputs not in model.state_dict():  # a language model has no inputs
+        weights.pop(inputs, None)
     load_all(model, weights)
 
 
@@ -198,11 +191,26 @@ def tensors(weights: Mapping[str, Array]) -> dict[str, Tensor]:
     }
 
 
-def refuse_unknown(names: Iterable[str], what: str) -> None:
-    """Raises CheckpointError if one of the names is no variable of the optimizer or a counter."""
-    unknown = [name for name in names if not is_training_state(name)]
+def collect(
+    variables: Mapping[str, Array],
+    weights_of: Callable[[str, Array], Iterable[tuple[str, Array]]],
+    what: str,
+) -> dict[str, Array]:
+    """Returns the weights of all variables.
+
+    Args:
+      variables: by their names in tensor2tensor.
+      weights_of: returns our names and weights of a variable; none if it is unknown.
+      what: name of the model, for the error.
+
+    Raises:
+      CheckpointError: an unknown one is no variable of the optimizer or a counter.
+    """
+    found = {name: dict(weights_of(name, value)) for name, value in variables.items()}
+    unknown = [name for name, own in found.items() if not own and not is_training_state(name)]
     if unknown:
         raise CheckpointError(f"not variables of {what} that we know: {', '.join(unknown[:10])}")
+    return {name: value for own in found.values() for name, value in own.items()}
 
 
 def is_training_state(name: str) -> bool:

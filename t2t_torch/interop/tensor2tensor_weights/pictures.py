@@ -20,8 +20,8 @@ from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
     checked_hparams,
+    collect,
     is_training_state,
-    refuse_unknown,
     renamed,
     tensors,
 )
@@ -66,8 +66,6 @@ def convert_hparams(
 ) -> HParams:
     """See `tensor2tensor_weights.convert_hparams`."""
     made = dict(values)
-    if "optimizer" in made:  # these sets write "Momentum"
-        made["optimizer"] = re.sub("(?<=[a-z])(?=[A-Z])", "_", made["optimizer"]).lower()
     expected = {**MODALITIES, **(_OF_RESNET if model == "resnet" else {})}
     if model == "basic_fc_relu":
         made["layer_prepostprocess_dropout"] = made.pop("dropout", 0.0)
@@ -88,18 +86,18 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
     """Returns all variables of a model of pictures as weights by our names."""
     used = {name: value for name, value in variables.items() if not is_training_state(name)}
     if model == "imagetransformer":
-        return _imagetransformer(used)
+        return tensors(collect(used, _imagetransformer, model))
     names = _PLACES.get(model, lambda variables: ())
     places = {name: renamed(name, _NAMES) for name in used} | dict(names(used))
-    refuse_unknown([name for name, ours in places.items() if not ours], "a model of pictures")
-    weights, counts = {}, {}
-    for name, ours in places.items():
-        # [out, in] of a linear map, [out, in, h, w] of a convolution.
-        value = used[name]
-        weights[str(ours)] = value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
-        if str(ours).endswith(".running_mean"):
-            count = str(ours).removesuffix("running_mean") + "num_batches_tracked"
-            counts[count] = torch.zeros((), dtype=torch.int64)
+
+    def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
+        if ours := places[name]:
+            # [out, in] of a linear map, [out, in, h, w] of a convolution.
+            yield ours, value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+
+    weights = collect(used, weights_of, "a model of pictures")
+    norms = [name.removesuffix("running_mean") for name in weights if "running_mean" in name]
+    counts = {f"{norm}num_batches_tracked": torch.zeros((), dtype=torch.int64) for norm in norms}
     return tensors(weights) | counts
 
 
@@ -219,25 +217,18 @@ _ROWS = {
 """Our names of what has a row for each value of a pixel or each label."""
 
 
-def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Returns the variables of imagetransformer as weights by our names.
+def _imagetransformer(name: str, value: Array) -> Iterator[tuple[str, Array]]:
+    """Yields our name and the weight of a variable of imagetransformer.
 
     Tables of labels and values of pixels have two rows more here, those of padding and end.
     """
-    weights: dict[str, Array] = {}
-    unknown = []
-    for name, value in variables.items():
-        part = re.search(r"body/decoder_layer_(\d+)/.*self_attention/([qkv])/kernel$", name)
-        if part:
-            number = "qkv".index(part[2])
-            weights[f"decoder.{part[1]}.attention.query_key_value.weight#{number}"] = value.T
-        elif of_rows := renamed(name, _ROWS):
-            rows = value.T if name.endswith("output_conv/kernel") else value
-            above = np.zeros((NUM_RESERVED, *rows.shape[1:]), np.float32)
-            weights[of_rows] = np.concatenate([above, rows])
-        elif inside := renamed(name, _IMAGETRANSFORMER_NAMES):
-            weights[inside] = value.T
-        else:
-            unknown.append(name)
-    refuse_unknown(unknown, "imagetransformer")
-    return tensors(weights)
+    part = re.search(r"body/decoder_layer_(\d+)/.*self_attention/([qkv])/kernel$", name)
+    if part:
+        number = "qkv".index(part[2])
+        yield f"decoder.{part[1]}.attention.query_key_value.weight#{number}", value.T
+    elif of_rows := renamed(name, _ROWS):
+        rows = value.T if name.endswith("output_conv/kernel") else value
+        above = np.zeros((NUM_RESERVED, *rows.shape[1:]), np.float32)
+        yield of_rows, np.concatenate([above, rows])
+    elif inside := renamed(name, _IMAGETRANSFORMER_NAMES):
+        yield inside, value.T

@@ -19,7 +19,7 @@ from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
     checked_hparams,
-    refuse_unknown,
+    collect,
     renamed,
     tensors,
 )
@@ -66,20 +66,16 @@ def convert_hparams(
 
 def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables of a model as weights by our names."""
-    weights: dict[str, Array] = {}
-    unknown = []
     names = _TABLES_OF_CNN if model == "text_cnn" else _TABLES
-    for name, value in variables.items():
+
+    def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
         table = re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name)
-        if table and (model != "text_cnn" or table[1] in names):
-            weights |= {f"{ours}#{table[2]}": value for ours in names.get(table[1], ())}
-            continue
-        found = dict(_weights(name, value, variables))
-        weights |= found
-        if not found:
-            unknown.append(name)
-    refuse_unknown(unknown, "text_cnn" if model == "text_cnn" else "an LSTM model")
-    return tensors(weights)
+        if table is None:
+            return _weights(name, value, variables)
+        return ((f"{ours}#{table[2]}", value) for ours in names.get(table[1], ()))
+
+    what = "text_cnn" if model == "text_cnn" else "an LSTM model"
+    return tensors(collect(variables, weights_of, what))
 
 
 def _weights(

@@ -13,7 +13,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     Array,
     checked_hparams,
-    refuse_unknown,
+    collect,
     renamed,
     tensors,
 )
@@ -151,17 +151,17 @@ def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
 
 def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables as weights by our names."""
-    weights: dict[str, Array] = {}
-    unknown = []
-    for name, value in variables.items():
-        if "/targets_bottom/real/" in name or name.endswith("/ffn/means"):  # that no model reads
-            continue
+    read = {
+        name: value
+        for name, value in variables.items()
+        if not re.search("/targets_bottom/real/|/ffn/means$", name)
+    }
+
+    def weights_of(name: str, value: Array) -> list[tuple[str, Array]]:
         found, number = place_of(name)
-        if not found:
-            unknown.append(name)
-        weights |= {f"{ours}#{number}": _as_ours(name, value) for ours in found}
-    refuse_unknown(unknown, "a Transformer")
-    return tensors(weights)
+        return [(f"{ours}#{number}", _as_ours(name, value)) for ours in found]
+
+    return tensors(collect(read, weights_of, "a Transformer"))
 
 
 def place_of(name: str) -> tuple[tuple[str, ...], int]:

@@ -8,7 +8,7 @@ those that it lacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     Array,
+    collect,
     is_training_state,
-    refuse_unknown,
     renamed,
     tensors,
     transformer,
@@ -214,23 +214,24 @@ _LINEARS = {
 
 def _split_evolved(variables: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Returns the weights of all layers by our names, and the variables of the rest."""
-    own: dict[str, Array] = {}
-    plain, unknown = {}, []
-    for name, value in variables.items():
-        match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
-        if match is None or is_training_state(name):
-            plain[name] = value
-            continue
-        layer, scope, inside = f"{match[1]}.{match[2]}.", match[3], match[4]
+    matches = {name: _OF_LAYER.search(name) for name in variables if not is_training_state(name)}
+
+    def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
+        side, number, scope, inside = own[name].groups()
         if found := re.fullmatch(r"multihead_attention/(q|k|v|output_transform)/kernel", inside):
             place = _SCOPES[scope][1]
-            own[f"{layer}{place}.{_PARTS[place.endswith('_memory')][found[1]]}"] = value.T
+            part = _PARTS[place.endswith("_memory")][found[1]]
+            yield f"{side}.{number}.{place}.{part}", value.T
         elif (one := _evolved_weight(scope, inside, value)) is not None:
-            own[layer + one[0]] = one[1]
-        else:
-            unknown.append(name)
-    refuse_unknown(unknown, "an Evolved Transformer")
-    return own, plain
+            yield f"{side}.{number}.{one[0]}", one[1]
+
+    own = {name: match for name, match in matches.items() if match}
+    plain = {name: value for name, value in variables.items() if name not in own}
+    layers = {name: variables[name] for name in own}
+    return collect(layers, weights_of, "an Evolved Transformer"), plain
+
+
+_OF_LAYER = re.compile(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$")
 
 
 _SELF = {part: f"query_key_value.weight#{number}" for number, part in enumerate("qkv")}

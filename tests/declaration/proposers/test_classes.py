@@ -1,4 +1,4 @@
-"""Labels, sets of labels and numbers of texts, found by values."""
+"""Labels and numbers of texts, found by values."""
 
 from __future__ import annotations
 
@@ -31,45 +31,6 @@ def test_a_number_with_many_values_is_predicted():
     draw = random.Random(4)
     made = best(text=texts(1), c1=[f"{draw.random():.3f}" for _ in range(ROWS)])
     assert (made.kind, made.fields["targets"]) == ("text2real", "c1")
-
-
-def test_parts_that_recombine_are_labels_and_a_comma_in_a_label_is_not():
-    draw = random.Random(5)
-    sets = [",".join(sorted(draw.sample(["a", "b", "c", "d"], draw.randint(1, 3)))) for _ in
-            range(ROWS)]  # fmt: skip
-    made = best(text=texts(1), c1=sets)
-    assert made.kind == "text2multilabel"
-    assert made.fields["targets"] == {"column": "c1", "split": ","}
-    whole = best(text=texts(1), c1=draws(6, "Toys, Games", "Books", "Garden"))
-    assert whole.kind == "text2class"
-
-
-def test_labels_may_have_blanks_between_them_and_a_label_two_words():
-    draw = random.Random(6)
-    kinds = ["joy", "anger", "fear", "love"]
-    sets = [" ".join(draw.sample(kinds, draw.randint(1, 3))) for _ in range(ROWS)]
-    made = best(text=texts(1), labels=sets)
-    assert made.fields["targets"] == {"column": "labels", "split": " "}
-    two = draws(6, "data loss", "refund request", "other")
-    assert best(text=texts(1), labels=two).kind == "text2class"
-
-
-def test_labels_may_have_doccanos_mark_or_a_list_of_their_own():
-    draw = random.Random(7)
-    sets = ["#".join(draw.sample(["a", "b", "c"], draw.randint(1, 3))) for _ in range(ROWS)]
-    assert best(text=texts(1), c1=sets).fields["targets"] == {"column": "c1", "split": "#"}
-    lists = [[draw.choice(["a", "b", "c"])] for _ in range(ROWS)]
-    assert best(text=texts(1), c1=lists).fields["targets"] == "c1"
-
-
-def test_columns_of_0_and_1_are_labels():
-    columns = {name: draws(n, 0, 0, 1) for n, name in enumerate(("rude", "spam", "odd"))}
-    made = best(text=texts(1), **columns)
-    assert made.kind == "text2multilabel"
-    assert made.fields["targets"] == {"column": ["rude", "spam", "odd"], "one_hot": True}
-    chosen = draws(7, 0, 1, 2)
-    one = {name: [int(place == n) for place in chosen] for n, name in enumerate(columns)}
-    assert best(text=texts(1), **one).kind == "text2class"
 
 
 def test_the_numbers_of_named_classes_are_not_the_target():

@@ -1,0 +1,200 @@
+"""Forms in which public data sets are published, each made small: what comes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_torch.declaration.draft import draft
+from t2t_torch.errors import DataError
+
+WORDS = "the red parcel came late and nobody at the desk could find my order again today".split()
+
+
+def text(n: int) -> str:
+    """A text of twelve words that no other number has."""
+    return " ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 12)) + f" {n}"
+
+
+TEXTS = [text(n) for n in range(60)]
+LABELS = ["ab"[n % 2] for n in range(60)]
+ROWS = [{"text": one, "label": label} for one, label in zip(TEXTS, LABELS, strict=True)]
+CSV = "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in ROWS)
+QUESTIONS = "".join(f"is it number {n}, or not?\tit is {n}, I think.\n" for n in range(60))
+WITH_SPANS = [
+    {"id": n, "text": f"{one} in Lima", "found": [{"span": [len(one) + 4, len(one) + 8],
+     "name": "Lima", "type": "place"}]}
+    for n, one in enumerate(TEXTS)
+]  # fmt: skip
+TAGGED = "".join(f"{word} {'B-X' if n % 5 == 0 else 'O'}\n" for n, word in enumerate(WORDS))
+
+FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
+    "a label with a list of its texts": (
+        {"intents.json": json.dumps({"intents": [
+            {"tag": tag, "patterns": TEXTS[k : k + 20], "responses": [tag], "context": [""]}
+            for k, tag in ((0, "order"), (20, "delivery"), (40, "goodbye"))
+        ]})},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "intent"}},
+    ),
+    "an object of rows by their keys": (
+        {"rows.json": json.dumps({f"r_{n}": row for n, row in enumerate(ROWS)})},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}},
+    ),
+    "spans of unknown keys, whose text stands there": (
+        {"rows.json": json.dumps(WITH_SPANS)},
+        {"kind": "text2tags", "format": "spans"},
+    ),
+    "labels in a file of their own": (
+        {f"{split}_{what}.txt": "".join(f"{one}\n" for one in lines)
+         for split in ("train", "val", "test")
+         for what, lines in (("text", TEXTS), ("labels", LABELS))},
+        {"kind": "text2class", "files": {
+            split: {"inputs": f"{name}_text.txt", "targets": f"{name}_labels.txt"}
+            for split, name in (("train", "train"), ("eval", "val"), ("test", "test"))
+        }},
+    ),
+    "several files in a folder of each split": (
+        {f"{split}/{name}_{split}.csv": CSV for split in ("train", "dev") for name in "xy"},
+        {"kind": "text2class", "files": {"train": "train/*.csv", "eval": "dev/*.csv"}},
+    ),
+    "splits named as sets": (
+        {f"Mail-{name}Set.csv": CSV for name in ("Training", "Validation", "Test")},
+        {"files": {"train": "Mail-TrainingSet.csv", "eval": "Mail-ValidationSet.csv",
+                   "test": "Mail-TestSet.csv"}},
+    ),
+    "a file beside one that is held out": (
+        {"dataset.csv": CSV, "holdout.csv": CSV}, {"files": {
+            "train": "dataset.csv", "test": "holdout.csv", "eval": {"rows": 12}}},
+    ),
+    "documents without blank lines": (
+        {"train.tsv": "".join(f"-DOCSTART- -X- O O\n{TAGGED}" for _ in range(4))},
+        {"kind": "text2tags", "format": "conll"},
+    ),
+    "bytes that no Windows code page has": (
+        {"rows.csv": CSV.encode() + b"caf\xe9 na\xefve \x81 word,a\n" * 2},
+        {"kind": "text2class", "options": {"encoding": "latin-1"}},
+    ),
+    "questions and answers without a header": (
+        {"dialogs.txt": QUESTIONS}, {"kind": "text2text", "options": {"header": False}},
+    ),
+}  # fmt: skip
+
+
+def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """The folder of some files, or the file if there is one."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder if len(files) > 1 else folder / next(iter(files))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_detected(tmp_path: Path, form: str):
+    files, expected = FORMS[form]
+    made = draft(written(tmp_path, files)).content
+    assert {key: made.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "doubt"),
+    [
+        ("a.txt", "".join(f"{one}####{one}\n" for one in TEXTS), "lines hold '####'"),
+        ("a.txt", "".join(f"call {{{{person: {one}}}}}\n" for one in TEXTS), "hold '{{person'"),
+        ("a.txt", "".join(f"so <START> {one} <END> is\n" for one in TEXTS), "lines hold '<START>'"),
+        ("a.jsonl", "".join(json.dumps({**row, "more": [{"x": "y"}]}) + "\n" for row in ROWS),
+         "'more' holds lists of objects"),
+        ("a.csv", CSV + "".join(f"{one},x,y\n" for one in TEXTS), "rows that cannot be read: 60"),
+    ],
+)  # fmt: skip
+def test_what_may_be_wrong_is_said(tmp_path: Path, name: str, content: str, doubt: str):
+    assert any(doubt in one for one in draft(written(tmp_path, {name: content})).doubts)
+
+
+def test_references_that_are_not_used_are_named(tmp_path: Path):
+    names = ["training.ta-en.en", "training.ta-en.ta", "dev.ta-en.en.0", "dev.ta-en.en.1"]
+    folder = written(tmp_path, {name: "".join(f"{one}\n" for one in TEXTS) for name in names})
+    assert any("dev.ta-en.en.0" in one for one in draft(folder / names[0]).doubts)
+
+
+def test_a_text_that_begins_with_a_bracket_is_no_tree(tmp_path: Path):
+    path = written(tmp_path, {"news.txt": "(Reuters) - " + "\n".join(TEXTS) + "\n"})
+    assert draft(path).content["kind"] == "text2self"
+
+
+def test_chinese_sentences_are_no_two_languages(tmp_path: Path):
+    rows = [
+        f"我今天去北京第{n}次看朋友\t我今天又去北京第{n}次看朋友了\t{n % 2}\n" for n in range(60)
+    ]
+    made = draft(written(tmp_path, {"pairs.tsv": "".join(rows)}))
+    assert made.content["kind"] == "textpair2class"
+
+
+def test_offsets_of_words_are_no_spans(tmp_path: Path):
+    rows = [{**row, "found": [{"name": "parcel", "start": 2, "stop": 2}]} for row in ROWS]
+    made = draft(written(tmp_path, {"rows.json": json.dumps(rows)}))
+    assert made.content["kind"] == "text2class"
+
+
+def test_files_without_a_training_split_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="not clear what is to be learnt from"):
+        draft(written(tmp_path, {"dev.csv": CSV, "test.csv": CSV}))
+
+
+NOT_INTENTS = {
+    "tokens with tags": [
+        {"id": f"s{n}", "tokens": one.split(), "tags": ["B-X" if n % 2 else "O"] * len(one.split())}
+        for n, one in enumerate(TEXTS)
+    ],
+    "dialogues with a label": [
+        {"id": f"d{n}", "turns": TEXTS[n : n + 3], "domain": LABELS[n]} for n in range(40)
+    ],
+    "documents by title": [{"title": f"Page {n}", "lines": TEXTS[n : n + 4]} for n in range(40)],
+    "a row that is none": [*ROWS, None],
+}
+
+
+@pytest.mark.parametrize("name", NOT_INTENTS)
+def test_rows_with_a_list_are_no_intents(tmp_path: Path, name: str):
+    path = written(tmp_path, {"rows.json": json.dumps({"data": NOT_INTENTS[name]})})
+    assert draft(path).content["format"] == "json"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"name": "votes", "up": 3, "down": 9}, {"url": "http://a.b", "start": 3, "end": 9}, {"w": 1}],
+)
+def test_objects_with_numbers_are_no_spans(tmp_path: Path, more: dict[str, Any]):
+    rows = [{**row, "more": [more]} for row in ROWS]
+    made = draft(written(tmp_path, {"rows.json": json.dumps(rows)})).content
+    assert made["kind"] == "text2class" and made["fields"]["targets"] == "label"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"classes.txt": "a\nb\n", "dev.csv": CSV, "test.csv": CSV},
+        {"train_00.txt": "\n".join(TEXTS[:30]), "train_01.txt": "\n".join(TEXTS[30:])},
+        {"train/pos.txt": "\n".join(TEXTS), "train/neg.txt": "\n".join(TEXTS)},
+    ],
+)
+def test_folders_that_are_not_clear_are_refused(tmp_path: Path, files: dict[str, str]):
+    with pytest.raises(DataError, match=r"not clear what is to be learnt from|has one class"):
+        draft(written(tmp_path, {**files}))
+
+
+@pytest.mark.parametrize("encoding", ["cp850", "cp437", "shift-jis"])
+def test_other_encodings_are_refused(tmp_path: Path, encoding: str):
+    word = "日本、東京。" if encoding == "shift-jis" else "müde café"
+    rows = "".join(f"{one} {word},a\n" for one in TEXTS).encode(encoding)
+    with pytest.raises(DataError, match="its encoding is not clear"):
+        draft(written(tmp_path, {"rows.csv": b"text,label\n" + rows}))
+
+
+@pytest.mark.parametrize("name", ["piano_tuning.csv", "course_evaluation.csv"])
+def test_a_word_of_a_name_is_no_split(tmp_path: Path, name: str):
+    made = draft(written(tmp_path, {name: CSV, "other.csv": CSV})).content
+    assert made["files"]["train"] == "*.csv"
