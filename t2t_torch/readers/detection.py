@@ -56,8 +56,11 @@ def rank_formats(head: Head) -> list[RankedFormat]:
     Raises:
       DataError: it is a text of an encoding that cannot be inferred.
     """
+    quoted = shlex.quote(str(head.path))
     found = [
-        RankedFormat(score, "", Match(score, refusal=f"{head.path} is {what}"))
+        RankedFormat(
+            score, "", Match(score, refusal=f"{head.path} is {what}".replace("FILE", quoted))
+        )
         for score, what in _refused(head)
     ]
     for name, of in FORMATS.items():
