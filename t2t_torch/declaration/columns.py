@@ -43,6 +43,7 @@ _FEWER = 1000  # rows whose tags are compared with their words
 _SURE = 0.9  # minimum fraction of values that must agree
 _FEW = 20  # maximum distinct integers of a label column
 _FEW_NAMED = 20  # rows of which a column with a label's name may have different labels in all
+_MISSING = frozenset(("nan", "null", "none", "n/a", "na"))  # among numbers
 _PARSED = 50  # values parsed to detect trees
 _DATE = re.compile(
     r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
@@ -154,7 +155,9 @@ class Inspected:
     @functools.cached_property
     def is_money(self) -> bool:
         """True if nearly all values are amounts of money that are not plain numbers."""
-        return not self.is_number and self._fit(_MONEY.fullmatch)
+        return not self.is_number and self._fit(
+            lambda value: not value.isdecimal() and _MONEY.fullmatch(value)
+        )
 
     @functools.cached_property
     def is_address(self) -> bool:
@@ -567,6 +570,11 @@ def _inspect(name: str, values: Sequence[Any]) -> Inspected:
         named = Inspected(name, []).is_named(LABEL_NAMES)  # of one label, as Doccano writes it
         values = [one[0] if named and isinstance(one, list) else one for one in values]
     empty = [is_empty(v) or (isinstance(v, str) and not v.strip()) for v in values]
+    missing = [
+        no or str(v).strip().lower() in _MISSING for v, no in zip(values, empty, strict=True)
+    ]
+    numbers = [_number(v) is not None for v, no in zip(values, missing, strict=True) if not no]
+    empty = missing if numbers and all(numbers) else empty
     return Inspected(name, [None if no else v for v, no in zip(values, empty, strict=True)])
 
 

@@ -214,8 +214,12 @@ def _of_empty_and_nested(table: FileColumns, made: Proposal) -> Iterator[str]:
         held = [
             part for value in one.values[:_FEW_ROWS] if isinstance(value, list) for part in value
         ]
-        if name not in made.columns and any(isinstance(part, Mapping) for part in held):
+        if name in made.columns or not held:
+            continue
+        if any(isinstance(part, Mapping) for part in held):
             yield f"{name!r} holds lists of objects, of which nothing is used."
+        elif sum(" " in str(part) for part in held) * 2 > len(held):
+            yield f"{name!r} holds lists of texts, which are not used."
 
 
 def _why_not(one: Inspected, table: FileColumns) -> str:

@@ -121,6 +121,9 @@ def _inside(folder: Path) -> DetectedFiles:
             return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
+    several_formats = len({_ending(one) for one in train}) > 1 and not any(map(_language, train))
+    if several_formats and (made := _of_one_ending(folder, known)):
+        return made
     train = train or [one for one in by_language if split_of(one.name) == "train"]
     plain = [one for one, split in zip(known, splits, strict=True) if split is None]
     if len(plain) == 1 and len(set(map(_ending, known))) == 1 < len(known) and not train:
@@ -240,6 +243,22 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
     if unused and split_of(path.name):
         doubts.append(f"{', '.join(unused[:5])}: not used, though named as a split.")
     return DetectedFiles(folder, files, _name(path), doubts, options)
+
+
+def _of_one_ending(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
+    """Returns the files of the format in which there are the most splits, each in one file, of
+    formats with as many a structured one; None if a split has several files of it.
+    """
+    by_ending: dict[str, list[Path]] = {}
+    for one in known:
+        if _split_of_path(one, folder):
+            by_ending.setdefault(_ending(one), []).append(one)
+    files = max(by_ending.values(), key=lambda own: (len(own), usual_format_of(own[0]) != "lines"))
+    made = {str(_split_of_path(one, folder)): _relative(one, folder) for one in files}
+    if len(made) < len(files) or "train" not in made:
+        return None
+    others = ", ".join(_relative(one, folder) for one in known if one not in files)
+    return DetectedFiles(folder, made, _name(files[0]), [f"of another format, not used: {others}."])
 
 
 def _texts_with_labels(

@@ -138,7 +138,11 @@ def _labelled_lists(loaded: Any) -> tuple[str, str] | None:
         for key, held in values.items()
         if all(isinstance(one, str | int | None) for one in held)
     }
-    labels = [key for key, held in others.items() if len(set(held)) == len(rows)]
+    labels = [
+        key
+        for key, held in others.items()
+        if len(set(held)) == len(rows) or key.lower() in ("tag", "intent")
+    ]
     named = [key for key in labels if not _NO_LABEL.fullmatch(key)]
     if (
         len(lists) != 1

@@ -24,7 +24,9 @@ _MAX_YAML = 1 << 24  # characters
 _ENTITY = re.compile(r"\[([^\]]+)\](?:\(([^)]+)\)|(\{[^}]+\}))")
 _ITEM = re.compile(r"\s*[-*+] +(.*?)\s*", re.DOTALL)
 _HEADING = re.compile(r"##?\s*(\w+):\s*(.+?)\s*")
-_MARKS = re.compile(r"^nlu:\s*$.*^ *- +intent:|^##?\s*intent:", re.MULTILINE | re.DOTALL)
+_MARKS = re.compile(
+    r"^nlu:\s*$.*^ *- +intent:|^##?\s*intent:[^\n]*\s+[-*+] ", re.MULTILINE | re.DOTALL
+)
 
 
 def _match_rasa(head: Head) -> Match | None:

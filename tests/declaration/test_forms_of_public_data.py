@@ -77,6 +77,28 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         {"rows.csv": CSV.encode() + b"caf\xe9 na\xefve \x81 word,a\n" * 2},
         {"kind": "text2class", "options": {"encoding": "latin-1"}},
     ),
+    "numbers of which some are missing": (
+        {"tweets.csv": "text,score\n" + "".join(
+            f"{one},{'Nan' if n % 9 == 0 else n * 7 % 60 / 64}\n" for n, one in enumerate(TEXTS)
+        )},
+        {"kind": "text2real", "fields": {"inputs": "text", "targets": "score"}},
+    ),
+    "splits in two formats": (
+        {f"{split}.{ending}": content for split in ("train", "dev")
+         for ending, content in (("csv", CSV), ("txt", "\n".join(TEXTS)))},
+        {"kind": "text2class", "files": {"train": "train.csv", "eval": "dev.csv"}},
+    ),
+    "comments of a form of Rasa's": (
+        {"train.conll": "".join(f"# intent: hello\n{TAGGED}\n" for _ in range(20))},
+        {"kind": "text2tags"},
+    ),
+    "a tag on several rows": (
+        {"intents.json": json.dumps({"intents": [
+            {"tag": "ab"[n % 2], "patterns": TEXTS[10 * n : 10 * n + 10], "responses": ["so"]}
+            for n in range(6)
+        ]})},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "intent"}},
+    ),
     "questions and answers without a header": (
         {"dialogs.txt": QUESTIONS}, {"kind": "text2text", "options": {"header": False}},
     ),
@@ -107,6 +129,8 @@ def test_a_form_is_detected(tmp_path: Path, form: str):
         ("a.txt", "".join(f"so <START> {one} <END> is\n" for one in TEXTS), "lines hold '<START>'"),
         ("a.jsonl", "".join(json.dumps({**row, "more": [{"x": "y"}]}) + "\n" for row in ROWS),
          "'more' holds lists of objects"),
+        ("a.jsonl", "".join(json.dumps({**row, "more": TEXTS[:2]}) + "\n" for row in ROWS),
+         "'more' holds lists of texts"),
         ("a.csv", CSV + "".join(f"{one},x,y\n" for one in TEXTS), "rows that cannot be read: 60"),
     ],
 )  # fmt: skip
