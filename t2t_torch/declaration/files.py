@@ -106,19 +106,9 @@ def _inside(folder: Path) -> DetectedFiles:
     known = list(filter(_is_data, there)) or by_language
     inside = {} if known else _in_subfolders(folder)
     known = known or [files[0] for files in inside.values() if len(files) == 1]
-    several = {name: files for name, files in inside.items() if files} if not known else {}
-    is_table = all(usual_format_of(f) not in (None, "lines") for fs in several.values() for f in fs)
-    if (
-        several
-        and is_table
-        and len({_ending(one) for files in several.values() for one in files}) == 1
-    ):
-        patterns = {
-            str(split_of(name)): f"{name}/*{_ending(files[0])}" for name, files in several.items()
-        }
-        if "train" in patterns:
-            message = f"all files of {', '.join(several)} are read."
-            return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
+    if not known and (patterns := _patterns(inside)):
+        message = f"all files of {', '.join(inside)} are read."
+        return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
     several_formats = len({_ending(one) for one in train}) > 1 and not any(map(_language, train))
@@ -170,6 +160,19 @@ def _in_subfolders(folder: Path) -> dict[str, list[Path]]:
         for inner in visible(folder)
         if inner.is_dir() and split_of(inner.name)
     }
+
+
+def _patterns(inside: Mapping[str, Sequence[Path]]) -> dict[str, str | dict[str, str]]:
+    """Returns a pattern for the tables in each folder of a split; none of other files, or without a
+    folder for training.
+    """
+    files = list(itertools.chain.from_iterable(inside.values()))
+    are_tables = all(usual_format_of(one) not in (None, "lines") for one in files)
+    if len({_ending(one) for one in files}) != 1 or not are_tables:
+        return {}
+    held = {name for name, own in inside.items() if own}
+    patterns = {str(split_of(name)): f"{name}/*{_ending(files[0])}" for name in sorted(held)}
+    return {**patterns} if "train" in patterns else {}
 
 
 def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
