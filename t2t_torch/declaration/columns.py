@@ -282,7 +282,7 @@ class Inspected:
             score = 0.45 if fraction > 0.5 or self.distinct > MAX_LABELS else 0.3
         if self.label > 0.5 and not (self.mean_words > 4 and self.distinct > _FEW):
             score *= 0.4
-        if self.is_named(LABEL_NAMES) and self.label > 0.3:
+        if self.is_named(LABEL_NAMES):
             score *= 0.6
         return score * (0.5 + 0.5 * self.filled)
 
