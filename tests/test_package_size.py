@@ -47,9 +47,9 @@ REGISTRY_FOLDERS = (
 )  # fmt: skip
 
 MOST_OF_PACKAGES = {
-    "bin": 671, "data": 2803, "declaration": 3306, "decode": 4761, "distributed": 576,
+    "bin": 671, "data": 2803, "declaration": 3307, "decode": 4761, "distributed": 576,
     "export": 4444, "features": 1611, "interop": 5686, "layers": 2692, "objectives": 244,
-    "optim": 529, "pipeline": 1737, "problem_types": 1010, "readers": 3461, "reports": 2616,
+    "optim": 529, "pipeline": 1737, "problem_types": 1010, "readers": 3460, "reports": 2616,
     "root": 5138, "run": 2211, "run_kinds": 183, "runtime": 1360, "serve": 2579, "text": 2293,
     "train": 4562, "trial": 5082, "tune": 2134, "workflows": 5416,
 }  # fmt: skip

@@ -116,7 +116,8 @@ def _inside(folder: Path) -> DetectedFiles:
         return made
     train = train or [one for one in by_language if split_of(one.name) == "train"]
     plain = [one for one, split in zip(known, splits, strict=True) if split is None]
-    if len(plain) == 1 and len(set(map(_ending, known))) == 1 < len(known) and not train:
+    are_alike = len(set(map(_ending, known))) == 1 < len(known) == len(set(splits))
+    if len(plain) == 1 and are_alike and not train:
         files = {"train": plain[0].name}
         files |= {split: one.name for one, split in zip(known, splits, strict=True) if split}
         message = f"{plain[0].name} is read for training, beside files that are named as splits."

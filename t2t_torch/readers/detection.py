@@ -57,11 +57,10 @@ def rank_formats(head: Head) -> list[RankedFormat]:
       DataError: it is a text of an encoding that cannot be inferred.
     """
     quoted = shlex.quote(str(head.path))
+    refused = ((score, what.replace("FILE", quoted)) for score, what in _refused(head))
     found = [
-        RankedFormat(
-            score, "", Match(score, refusal=f"{head.path} is {what}".replace("FILE", quoted))
-        )
-        for score, what in _refused(head)
+        RankedFormat(score, "", Match(score, refusal=f"{head.path} is {what}"))
+        for score, what in refused
     ]
     for name, of in FORMATS.items():
         is_named = bool(of.endings) and head.has_ending(*(one.lower() for one in of.endings))

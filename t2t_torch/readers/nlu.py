@@ -39,7 +39,8 @@ def read_nlu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Rec
     """Yields {"text", "words", "tags", "intent", "spans", "cut"} for each utterance.
 
     Reads the JSON of Rasa, LUIS and Wit.ai, of Snips (a data set, or the files of its benchmark of
-    2017), and the files NAME_usersays_LANGUAGE.json of Dialogflow, one or all of a folder.
+    2017), lists of texts by label, as {"tag": ..., "patterns": [...]}, and the files
+    NAME_usersays_LANGUAGE.json of Dialogflow, one or all of a folder.
     Entities become tags as of the format "spans".  An utterance is bad if its parts are missing or
     of other types.
 

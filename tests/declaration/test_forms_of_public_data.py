@@ -10,6 +10,7 @@ import pytest
 
 from t2t_torch.declaration.draft import draft
 from t2t_torch.errors import DataError
+from t2t_torch.readers.detection import detect_format
 
 WORDS = "the red parcel came late and nobody at the desk could find my order again today".split()
 
@@ -202,6 +203,7 @@ def test_objects_with_numbers_are_no_spans(tmp_path: Path, more: dict[str, Any])
     [
         {"classes.txt": "a\nb\n", "dev.csv": CSV, "test.csv": CSV},
         {"train_00.txt": "\n".join(TEXTS[:30]), "train_01.txt": "\n".join(TEXTS[30:])},
+        {"data.csv": CSV, "dev.csv": CSV, "valid.csv": CSV},
         {"train/pos.txt": "\n".join(TEXTS), "train/neg.txt": "\n".join(TEXTS)},
     ],
 )
@@ -222,3 +224,10 @@ def test_other_encodings_are_refused(tmp_path: Path, encoding: str):
 def test_a_word_of_a_name_is_no_split(tmp_path: Path, name: str):
     made = draft(written(tmp_path, {name: CSV, "other.csv": CSV})).content
     assert made["files"]["train"] == "*.csv"
+
+
+def test_the_command_of_a_refusal_names_the_file(tmp_path: Path):
+    path = written(tmp_path, {"MY_FILE.csv": b"PK\x03\x04" + bytes(100)})
+    with pytest.raises(DataError) as refused:
+        detect_format(path)
+    assert str(refused.value).count(str(path)) == 2
