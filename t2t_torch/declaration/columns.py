@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from t2t_torch.declaration.files import split_of
 from t2t_torch.declaration.rows import OFF, ON, UnfitError, number_of
 from t2t_torch.errors import DataError
 from t2t_torch.readers.detection import DetectedFormat
@@ -172,6 +173,14 @@ class Inspected:
         return fitting >= _SURE * len(self.values)
 
     @functools.cached_property
+    def splits(self) -> Mapping[str | None, list[str]]:
+        """By split, the values that name it, if they name that of training and another one."""
+        found: dict[str | None, list[str]] = {}
+        for value in self.counts if self.is_plain and self.distinct <= _FEW else ():
+            found.setdefault(split_of(value, whole=True), []).append(value)
+        return found if len(found.keys() - {None}) > 1 and "train" in found else {}
+
+    @functools.cached_property
     def is_sound(self) -> bool:
         """True if the values are paths of sounds, as texts or as files of a folder."""
         some = self.values[:_PARSED]
@@ -237,7 +246,7 @@ class Inspected:
     @functools.cached_property
     def label(self) -> float:
         """The fit of the values as labels: few, short, repeated, and in every row."""
-        if not self.is_plain or self.is_date or self.is_money or not self.values:
+        if not self.is_plain or self.is_date or self.is_money or not self.values or self.splits:
             return 0.0
         if (self.is_number and not self.is_whole) or self.written_list:
             return 0.0
@@ -442,13 +451,15 @@ class FileColumns:
 
     def information(self, one: Inspected) -> float:
         """Returns how much an unused column would be missed, from 0 to 1."""
-        if one.is_identity or one.name in self.derived or one.filled < 0.1:
+        if one.is_identity or one.name in self.derived or one.filled < 0.1 or one.splits:
             return 0.0
         if one.is_plain and one.distinct < 2:
             return 0.0
         if one.is_listed or one.is_tree or one.is_picture or one.is_sound:
             return 1.0
-        return max(one.text, 0.6 * one.label, 0.3 * one.number)
+        # A name of what a row is about repeats.
+        novel = min(1.0, 1.5 * one.distinct / len(one.values)) * (0.2 if one.is_about_rows else 1.0)
+        return max(one.text * novel, 0.6 * one.label, 0.3 * one.number)
 
 
 def is_derived(one: Inspected, other: Inspected) -> bool:

@@ -17,7 +17,7 @@ from t2t_torch.declaration.columns import MAX_ROWS, FileColumns, Inspected, firs
 from t2t_torch.declaration.files import DetectedFiles, detect_files, unpacked
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose, some
-from t2t_torch.declaration.schema import USUAL_COLUMNS
+from t2t_torch.declaration.schema import USUAL_COLUMNS, Rows
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.readers.detection import DetectedFormat, detect_format
@@ -97,6 +97,7 @@ def draft(path: Path, choice: int = 1) -> Draft:
     inspected = found.file("train")
     detected = DetectedFormat("lines") if found.is_parallel else detect_format(inspected)
     table = inspect(inspected, detected)
+    found = _by_column(found, table)
     detected = replace(detected, options=found.options) if found.is_parallel else detected
     best, *others = _of_parallel(found) if found.is_parallel else _proposals(table)
     likely = [best, *(one for one in others if one.score >= _LEAST_LIKELY * best.score)]
@@ -135,6 +136,24 @@ def draft(path: Path, choice: int = 1) -> Draft:
     return Draft(
         content, beside, first, doubts, notes, alternatives, bool(bad), closeness, best.explained
     )
+
+
+def _by_column(found: DetectedFiles, table: FileColumns) -> DetectedFiles:
+    """Takes the splits of a single file from a column that names them."""
+    named = next((one for one in table if one.splits), None)
+    if named is None or len(found.files) > 1:
+        return found
+    by_split = {split: values for split, values in named.splits.items() if split}
+    path = found.files["train"]
+    files = {
+        split: {"path": path, "where": {named.name: values[0] if len(values) == 1 else values}}
+        for split, values in by_split.items()
+    }
+    listed = "; ".join(f"{split}: {', '.join(values)}" for split, values in by_split.items())
+    rest = named.splits.get(None, [])
+    doubt = f"the split of each row is its {named.name!r} ({listed})"
+    doubt += f"; rows with {', '.join(map(repr, rest))} are not read." if rest else "."
+    return replace(found, files=files, doubts=[*found.doubts, doubt])
 
 
 _MOST_LABELS = 200
@@ -178,14 +197,15 @@ def _check_no_word_rows(table: FileColumns) -> None:
     tags = [one for one in plain if one.is_named(_TAG_NAMES) and one.repeats]
     if not words or not tags or any(one.mean_words > 3 for one in plain):
         return
-    sentence = next((one.name for one in plain if one.is_named("sentence sent id")), "SENTENCE")
     word, tag = words[0].name, tags[-1].name
+    how = "Add a column with the number of each row's sentence."
+    if sentence := next((one.name for one in plain if one.is_named("sentence sent id")), ""):
+        how = (
+            f"Group the rows with pandas:\n  df.groupby({sentence!r}, sort=False)[[{word!r}, "
+            f"{tag!r}]].agg(list).to_json('sentences.jsonl', orient='records', lines=True)"
+        )
     raise DataError(
-        f"each row is one word ({word!r}) with its tag ({tag!r}); a sentence for each row was "
-        "expected. Group the rows with pandas:\n"
-        f"  df[{sentence!r}] = df[{sentence!r}].ffill()\n"
-        f"  df.groupby({sentence!r}, sort=False)[[{word!r}, {tag!r}]].agg(list)"
-        ".to_json('sentences.jsonl', orient='records', lines=True)"
+        f"each row is one word ({word!r}) with its tag ({tag!r}), not a sentence. {how}"
     )
 
 
@@ -235,6 +255,8 @@ def _why_not(one: Inspected, table: FileColumns) -> str:
         if one.is_number and not one.is_named("unnamed id uuid guid index key"):
             why += '; to predict it: "targets": "NAME" of "text2real"'
         return why
+    if one.splits:
+        return "names of splits"
     if one.is_identity:
         return "an identifier, by its name"
     if one.is_plain and one.distinct == 1:
@@ -318,9 +340,11 @@ def _fitting(
     target = made.fields.get("targets")
     for split in ("eval", "test"):
         name = files.get(split)
-        if not isinstance(name, str) or not made.fields:
+        if name is None or found.is_parallel or not made.fields:
             continue
-        rows = first_rows(found.file(split), detected, BadRecords("skip"), _FEW_ROWS)
+        source, most = Rows.model_validate(name), _FEW_ROWS if isinstance(name, str) else MAX_ROWS
+        rows = first_rows(found.file(split), detected, BadRecords("skip"), most)
+        rows = list(filter(source.holds, rows))
         missing = sorted(made.columns - {"-1"} - set(rows[0] if rows else ()))
         why = f"it has no column {', '.join(map(repr, missing))}" if missing else ""
         if not missing and isinstance(target, str) and target in table.columns:
@@ -328,7 +352,7 @@ def _fitting(
             if len(held) == 1 and not held & table.columns[target].counts.keys():
                 why = f"{target!r} is {held.pop()!r} in all of its rows, so it has no labels"
         if why:
-            messages.append(f"{name} is not used: {why}.")
+            messages.append(f"{name if isinstance(name, str) else split} is not used: {why}.")
             del files[split]
     return replace(found, files=files), messages
 

@@ -49,15 +49,15 @@ class DetectedFiles:
 
     Attributes:
       folder: their folder.
-      files: by "train", "eval" and "test", a name in the folder, or by field several parallel
-        files.
+      files: by "train", "eval" and "test", their JSON form in a declaration: a name in the folder,
+        one with the values of a column, or by field several parallel files.
       name: suggested name of the data set.
       doubts: warnings about uncertain results, as sentences.
       options: options of parallel files.
     """
 
     folder: Path
-    files: Mapping[str, str | dict[str, str]]
+    files: Mapping[str, str | dict[str, Any]]
     name: str
     doubts: list[str] = field(default_factory=list)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +72,8 @@ class DetectedFiles:
     @property
     def is_parallel(self) -> bool:
         """True for several files whose lines belong together."""
-        return not isinstance(self.files["train"], str)
+        train = self.files["train"]
+        return not isinstance(train, str) and "where" not in train
 
 
 def detect_files(path: Path) -> DetectedFiles:
@@ -115,13 +116,14 @@ def _inside(folder: Path) -> DetectedFiles:
     if several_formats and (made := _of_one_ending(folder, known)):
         return made
     train = train or [one for one in by_language if split_of(one.name) == "train"]
-    plain = [one for one, split in zip(known, splits, strict=True) if split is None]
     are_alike = len(set(map(_ending, known))) == 1 < len(known) == len(set(splits))
-    if len(plain) == 1 and are_alike and not train:
-        files = {"train": plain[0].name}
-        files |= {split: one.name for one, split in zip(known, splits, strict=True) if split}
-        message = f"{plain[0].name} is read for training, beside files that are named as splits."
-        return DetectedFiles(folder, files, _name(plain[0]), [message])
+    if are_alike and not train:
+        named = dict(zip(splits, known, strict=True))
+        first = named.pop(None, None) or named.pop("eval")
+        files = {"train": first} | {str(split): one for split, one in named.items()}
+        message = f"{first.name} is read for training, beside files that are named as splits."
+        relative = {split: _relative(one, folder) for split, one in files.items()}
+        return DetectedFiles(folder, relative, _name(first), [message])
     chosen = train or known
     endings = {_ending(one) for one in chosen}
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
@@ -361,9 +363,14 @@ def _parts(path: Path) -> tuple[str, str]:
     return (path.name[: match.start()], path.name[match.end() :]) if match else (path.name, "")
 
 
-def split_of(name: str) -> str | None:
-    """Returns the split that a file name says, "train", "eval" or "test"; None if it says none."""
-    match = _SPLIT.search(name)
+def split_of(name: str, *, whole: bool = False) -> str | None:
+    """Returns the split that a file name says, "train", "eval" or "test"; None if it says none.
+
+    Args:
+      name: the name.
+      whole: it has to say nothing else.
+    """
+    match = _SPLIT.fullmatch(name.strip()) if whole else _SPLIT.search(name)
     if match is None:
         return None
     word = match[1].lower()

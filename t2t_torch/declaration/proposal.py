@@ -128,7 +128,7 @@ def margin(ranked: Sequence[Proposal]) -> float:
 
 
 TEXT_NAMES = "text body sentence content message utterance review comment tweet post inputs input"
-_HEADING_NAMES = "title subject headline heading summary name"
+_HEADING_NAMES = "title subject headline heading summary"
 _QUERY_NAMES = "question query claim"
 _MAX_TEXTS = 6
 _REPEATED = 0.6  # fraction of distinct values up to which a text is rather a query than a heading
@@ -227,9 +227,12 @@ def repeats(one: Inspected) -> bool:
 def pairs(table: FileColumns) -> Iterator[tuple[Inspected, Inspected, float]]:
     """Yields two texts that may be compared, and how well they fit as a pair.
 
-    The texts of a pair are alike in name and length, and share more words than texts of other rows.
+    The texts of a pair are alike in name and length, and share more words than texts of other rows;
+    of three or more with such names, as those of options, none are a pair.
     """
     texts = texts_of(table)
+    groups = [[one for one in texts if _are_alike(first, one)] for first in texts]
+    texts = [one for one, group in zip(texts, groups, strict=True) if len(group) < 3]
     for n, first in enumerate(texts):
         for second in texts[n + 1 :]:
             score = min(first.text, second.text) * 0.75

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -82,20 +83,20 @@ class RowFiles:
                 f"  {listed}\nPut them into the folder of raw files (--tmp_dir), or beside the "
                 'declaration, or fix its "files".'
             )
-        seen: dict[Path, Split] = {}
-        for split, paths in named.items():
-            for path in paths:
-                first = seen.setdefault(path.resolve(), split)
-                if first is not split:
-                    one, other = first.name.lower(), split.name.lower()
-                    raise mistake(
-                        self._path,
-                        f"files.{other}",
-                        f"{path} is read for {one!r} too, so what is learnt would be measured on "
-                        f'itself. Name the files of each one by one ("{one}": ["a.csv", "b.csv"]) '
-                        "or by a pattern that does not fit the other's, or hold out a part of the "
-                        f'training rows: "{other}": 0.05.',
-                    )
+        for first, second in itertools.combinations(named, 2):
+            of_first = {path.resolve() for path in named[first]}
+            both = [path for path in named[second] if path.resolve() in of_first]
+            if both and not self._files.of(first).excludes(self._files.of(second)):
+                one, other = first.name.lower(), second.name.lower()
+                raise mistake(
+                    self._path,
+                    f"files.{other}",
+                    f"{both[0]} is read for {one!r} too, so what is learnt would be measured on "
+                    f'itself. Name the files of each one by one ("{one}": ["a.csv", "b.csv"]), by '
+                    "a pattern that does not fit the other's, or by the values of a column "
+                    f'({{"path": "a.csv", "where": {{"split": "{other}"}}}}), or hold out a part '
+                    f'of the training rows: "{other}": 0.05.',
+                )
 
     def raw_files(self) -> list[Path]:
         """Returns all plain files, including those in declared folders, and image labels."""
@@ -114,7 +115,7 @@ class RowFiles:
           RegistryError: the options do not fit the format.
         """
         for _, one in self.opened(split, bad):
-            yield from one
+            yield from (record for record in one if self._rows(split).holds(record.values))
 
     def opened(self, split: Split, bad: BadRecords) -> Iterator[tuple[str, Iterator[Record]]]:
         """Yields the format and the rows of each file, or of each group of parallel files."""
@@ -208,7 +209,7 @@ class RowFiles:
 
 
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
-_IN_NO_WORD = re.compile(r"[ \t\r\n]")
+_BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _MAX_NUMBER = float(np.finfo(np.float32).max)  # numbers are stored as float32
 _SUM_TOLERANCE = 1e-3  # maximum error of a sum of probabilities; same as features/label.py
@@ -291,13 +292,16 @@ def texts(parts: Sequence[Any], column: Column) -> list[str]:
 
 
 def words(parts: Sequence[Any], column: Column) -> list[str]:
-    """Returns a list of at least one word; a string is split at spaces and tabs."""
-    made = [text_of_cell(part) for part in _listed(parts, column, at_blanks=True)]
+    """Returns a list of at least one word; a string is split at spaces and tabs.
+
+    Spaces within a word, as of Vietnamese in Universal Dependencies, become "_".
+    """
+    cells = (text_of_cell(part) for part in _listed(parts, column, at_blanks=True))
+    made = [_BETWEEN_WORDS.sub("_", cell.strip()) for cell in cells]
     if not made:
         raise UnfitError("no words")
-    for word in made:
-        if not word or _IN_NO_WORD.search(word):
-            raise UnfitError(f"{_short(word)} is no word: empty, or with a space")
+    if not all(made):
+        raise UnfitError(f"word {made.index('') + 1} is empty")
     return made
 
 

@@ -74,21 +74,28 @@ class Column(_Part):
         return {**value, "column": tuple(str(name) for name in names)}
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 class Rows(_Part):
     """Source of a split's rows.
 
-    JSON form: a path, a list of paths, {field: path, ...} for parallel files read line by line, or
-    a number, the fraction of the training rows to hold out by a hash of each; or {"rows": 200}, the
-    number of rows to hold out, with the same shares of the labels and tags as in training.
+    JSON form: a path, a list of paths, {"path": ..., "where": {column: value}} for some rows of
+    files, {field: path, ...} for parallel files read line by line, or a number, the fraction of the
+    training rows to hold out by a hash of each; or {"rows": 200}, the number of rows to hold out,
+    with the same shares of the labels and tags as in training.
 
     Attributes:
       paths: files, folders or patterns such as "part-*.csv".
+      where: by column, the values of the rows that are read.
       parallel: by field, a path: line n of the files forms one row.
       part: fraction of the training rows, between 0 and 1.
       rows: number of training rows.
     """
 
     paths: tuple[str, ...] = ()
+    where: Mapping[str, tuple[str, ...]] = {}
     parallel: Mapping[str, str] = {}
     part: float = 0.0
     rows: int = 0
@@ -98,23 +105,39 @@ class Rows(_Part):
         """True for a part of the training rows."""
         return bool(self.part or self.rows)
 
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Returns whether a row of the files is read."""
+        return all(str(values.get(name)) in wanted for name, wanted in self.where.items())
+
+    def excludes(self, other: Rows) -> bool:
+        """Returns whether no row of a file is read by both."""
+        both = self.where.keys() & other.where.keys()
+        return any(set(self.where[name]).isdisjoint(other.where[name]) for name in both)
+
     @pydantic.model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        if isinstance(value, str) and value:
+        if _is_text(value):
             return {"paths": (value,)}
-        if isinstance(value, list) and value and all(isinstance(x, str) and x for x in value):
+        if isinstance(value, list) and value and all(map(_is_text, value)):
             return {"paths": tuple(value)}
         if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < 1:
             return {"part": float(value)}
-        if isinstance(value, Mapping) and value and all(isinstance(x, str) for x in value.values()):
+        if isinstance(value, Mapping) and value.keys() == {"path", "where"} and value["where"]:
+            paths = value["path"] if isinstance(value["path"], list) else [value["path"]]
+            where = value["where"].items() if isinstance(value["where"], Mapping) else ()
+            listed = {name: one if isinstance(one, list) else [one] for name, one in where}
+            if listed and all(isinstance(x, str | int | float) for v in listed.values() for x in v):
+                return {"paths": paths, "where": {k: [*map(str, v)] for k, v in listed.items()}}
+        elif isinstance(value, Mapping) and value and all(map(_is_text, value.values())):
             return {"parallel": value}
         rows = value.get("rows") if isinstance(value, Mapping) and len(value) == 1 else None
         if type(rows) is int and rows > 0:
             return value
         raise ValueError(
-            "expected a path, a list of paths, {field: path} of parallel files, a number between 0 "
-            f'and 1, or {{"rows": NUMBER}}, not {value!r}'
+            'expected a path, a list of paths, {"path": PATH, "where": {COLUMN: VALUE}}, {field: '
+            'path} of parallel files, a number between 0 and 1, or {"rows": NUMBER}, not '
+            f"{value!r}"
         )
 
 

@@ -94,8 +94,7 @@ def _match_json(head: Head) -> Match | None:
             return Match(0.3, refusal=str(error))
     records, rows = array_in(head.json)
     if sum(isinstance(row, dict) for row in rows) >= SURE * len(rows) > 0:
-        message = [f"the rows are the array at the key {records!r}."] if records else []
-        return Match(0.9, {"records": records} if records else {}, message)
+        return _of_arrays(head.json, records)
     if rows_of_table(head.json):
         return Match(0.9, doubts=["the file is read as a table, not as an array."])
     records, rows = array_in(
@@ -103,13 +102,14 @@ def _match_json(head: Head) -> Match | None:
         lambda row: isinstance(row, list) and len(row) > 1 and any(isinstance(x, str) for x in row),
     )
     if rows:
-        where = f"the array at the key {records!r}" if records else "the array"
-        doubt = f"the rows are the lists in {where}; their columns are numbers from 0."
-        return Match(0.9, {"records": records} if records else {}, [doubt])
+        match = _of_arrays(head.json, records)
+        doubt = "each row is a list; its columns are numbers from 0."
+        return match._replace(doubts=[*match.doubts, doubt])
     return Match(0.5, refusal=f"{head.path} {_NO_ROWS}")
 
 
 _DEEPEST = 3  # objects around an array of rows
+_MOST_ARRAYS = 100  # that are read together
 
 
 def array_in(
@@ -144,11 +144,35 @@ def rows_in(head: Head, is_row: Callable[[Any], bool]) -> tuple[Sequence[Any], d
     return rows, {"records": records} if records else {}
 
 
-def _at_keys(loaded: Any, records: str) -> Any:
-    """Returns the value at keys joined by dots; None if there is none."""
-    for key in records.split(".") if records else ():
-        loaded = loaded.get(key) if isinstance(loaded, dict) else None
-    return loaded
+KEY = "_key"
+"""Column of the key of a row's array, if the rows of several are read."""
+
+
+def _of_arrays(loaded: Any, records: str) -> Match:
+    """Returns the match of the array at keys, and of all arrays beside it with like rows."""
+    keys = records.split(".")
+    for n in range(len(keys)):
+        option = ".".join(keys[:n] + ["*"] * (len(keys) - n))
+        found = dict(_arrays(loaded, option))
+        firsts = [next(iter(rows), None) for rows in found.values()]
+        kinds = {len(row) if isinstance(row, list) else frozenset(row or ()) for row in firsts}
+        if _MOST_ARRAYS >= len(found) > 1 == len(kinds):
+            named = ", ".join([*found][:5]) + ", ..." * (len(found) > 5)
+            doubt = f"the rows are the arrays at the keys {named}, which the column {KEY!r} holds."
+            return Match(0.9, {"records": option}, [doubt])
+    doubts = [f"the rows are the array at the key {records!r}."] if records else []
+    return Match(0.9, {"records": records} if records else {}, doubts)
+
+
+def _arrays(loaded: Any, records: str, named: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Yields the arrays at keys joined by dots, where "*" is any key, with the keys that it is."""
+    key, _, rest = records.partition(".")
+    if not records and isinstance(loaded, list):
+        yield named, loaded
+    elif records and isinstance(loaded, dict):
+        for name in loaded if key == "*" else [key]:
+            inner = ".".join(filter(None, [named, name])) if key == "*" else named
+            yield from _arrays(loaded.get(name), rest, inner)
 
 
 def raw_rows(
@@ -174,10 +198,10 @@ def raw_rows(
             except ValueError as error:
                 bad.report(Place(path, number), f"no JSON: {error}")
         return
-    rows = _at_keys(load_json(path, encoding), records)
-    if not isinstance(rows, list):
+    found = dict(_arrays(load_json(path, encoding), records))
+    if not found:
         raise DataError(f"{path}: there is no array of annotated texts at {records or 'its top'}.")
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(itertools.chain.from_iterable(found.values()), 1):
         yield Place(path, number, unit="object"), row
 
 
@@ -198,7 +222,8 @@ def read_json(
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for bad elements.
-      records: the key of the array if it is in an object, such as "data" or "data.rows".
+      records: the key of the array if it is in an object, such as "data" or "data.rows"; "*" is any
+        key, which the column `KEY` then holds.
       encoding: the file's, empty for UTF-8.
 
     Raises:
@@ -207,8 +232,8 @@ def read_json(
     loaded = load_json(path, encoding)
     if not records:
         loaded = rows_of_table(loaded) or loaded
-    loaded = _at_keys(loaded, records)
-    if not isinstance(loaded, list):
+    found = dict(_arrays(loaded, records))
+    if not found:
         where = (
             f"there is no array at the key {records!r}" if records else "not an array of objects"
         )
@@ -217,8 +242,10 @@ def read_json(
             "format squad the form of SQuAD; the option records names the key of an array in an "
             "object."
         )
-    width = len(loaded[0]) if loaded and isinstance(loaded[0], list) else 0
-    for number, values in enumerate(loaded, 1):
+    first = next(itertools.chain.from_iterable(found.values()), None)
+    width = len(first) if isinstance(first, list) else 0
+    held = ((key, values) for key, rows in found.items() for values in rows)
+    for number, (key, values) in enumerate(held, 1):
         place = Place(path, number, unit="object")
         if width and isinstance(values, list) and len(values) == width:
             values = dict(zip(map(str, range(width)), values, strict=True))
@@ -230,7 +257,7 @@ def read_json(
         except UnicodeEncodeError:
             bad.report(place, SURROGATE)
         else:
-            yield Record(place, with_dotted(values))
+            yield Record(place, with_dotted({**values, KEY: key} if key else values))
 
 
 _FEWEST_ROWS = 10  # of an object of objects

@@ -20,6 +20,7 @@ _WORD_NAMES = frozenset("word words token tokens form".split())
 _TAG_NAMES = frozenset("tag tags ner label labels iob bio entity pos".split())
 _MAX_TAGS = 200
 _USUAL_LENGTHS = (2, 200)  # of sentences, on average
+_FULL_STOPS = tuple(".?!…。？！।۔؟።")
 
 
 def table_with_header(
@@ -56,9 +57,11 @@ def _match_word_rows(head: Head) -> Match | None:
     ids = [name for name in names if name not in (*tags, *words) and _number(columns[name])]
     ids.sort(key=lambda name: -len(set(columns[name])))  # sentences before documents
     blank = words and any(not word for word in columns[words[0]])
-    if not words or not tags or not (ids or blank):
+    if not words or not tags:
         return None
     word = next((name for name in words if name.lower() in _WORD_NAMES), words[0])
+    if not (ids or blank or _has_marks(columns[word])):
+        return None
     is_scheme = any(_is_scheme(columns[name]) for name in tags)
     if not is_scheme and (word.lower() not in _WORD_NAMES or not _has_marks(columns[word])):
         return None
@@ -67,6 +70,9 @@ def _match_word_rows(head: Head) -> Match | None:
     options |= {"sentence": ids[0]} if ids else {}
     options |= {"delimiter": delimiter} if delimiter != "," else {}
     doubts = [f"each row is one word ({word!r}); the rows of a sentence are joined."]
+    if not ids and not blank:
+        options["full_stops"] = True
+        doubts.append("no column numbers the sentences, so each ends with a full stop, '?' or '!'.")
     if others := [repr(name) for name in tags if name != tag]:
         doubts.append(f'the tags are {tag!r}; the option "tag" may name {" or ".join(others)}.')
     return Match(0.98, options, doubts)
@@ -80,6 +86,7 @@ def read_word_rows(
     word: str = "word",
     tag: str = "tag",
     sentence: str = "",
+    full_stops: bool = False,
     delimiter: str = ",",
     encoding: str = "",
 ) -> Iterator[Record]:
@@ -95,6 +102,7 @@ def read_word_rows(
       word: column of the words.
       tag: column of the tags.
       sentence: column that numbers the sentences.
+      full_stops: without that column, "." and the like also end a sentence.
       delimiter: one character; a file with tabs has no quotes.
       encoding: the file's, empty for UTF-8.
 
@@ -104,7 +112,8 @@ def read_word_rows(
     """
     quoting = delimiter != "\t"
     rows = read_csv(path, bad, delimiter=delimiter, quoting=quoting, encoding=encoding)
-    for place, held in _sentences(rows, sentence, word, bad):
+    ends = _FULL_STOPS if full_stops else ()
+    for place, held in _sentences(rows, sentence, word, ends, bad):
         words, tags = ([str(row[name]).strip() for row in held] for name in (word, tag))
         if all(words) and all(tags):
             yield Record(place, {"words": words, "tags": tags})
@@ -114,7 +123,7 @@ def read_word_rows(
 
 
 def _sentences(
-    rows: Iterator[Record], sentence: str, word: str, bad: BadRecords
+    rows: Iterator[Record], sentence: str, word: str, ends: Sequence[str], bad: BadRecords
 ) -> Iterator[tuple[Place, list[Mapping[str, Any]]]]:
     """Yields the places and rows of sentences without bad rows."""
     held: list[Mapping[str, Any]] = []
@@ -126,7 +135,8 @@ def _sentences(
         values = {} if record is None else record.values
         name = str(values.get(sentence, "")).strip()
         is_blank = not sentence and not str(values.get(word, "")).strip()
-        if record is None or is_blank or (name and name != current):
+        is_ended = bool(held) and held[-1][word] in ends
+        if record is None or is_blank or is_ended or (name and name != current):
             if held and not is_bad:
                 yield place, held
                 count = bad.count  # the sentence may have been reported
@@ -158,7 +168,7 @@ def _are_words(values: Sequence[str]) -> bool:
 
 def _has_marks(values: Sequence[str]) -> bool:
     """Returns whether some words are punctuation marks, as in texts."""
-    marks = sum(1 for value in values if value in (".", ",", "?", "!", "。"))
+    marks = sum(value in (",", *_FULL_STOPS) for value in values)
     return marks * 100 >= len(values)
 
 

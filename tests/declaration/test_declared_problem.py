@@ -304,7 +304,7 @@ def test_the_folder_of_raw_files_comes_before_that_of_the_declaration(declare, t
         ("text2real", {}, "t.jsonl", jsonl({"inputs": "a", "targets": [1, 2]}), "2 numbers, not 1"),
         ("text2tags", {}, "t.jsonl", jsonl({"inputs": ["a"], "targets": ["b", "c"]}), "1 words"),
         ("text2tags", {}, "t.jsonl", jsonl({"inputs": [], "targets": []}), "no words"),
-        ("text2tags", {}, "t.jsonl", jsonl({"inputs": ["a b"], "targets": ["c"]}), "is no word"),
+        ("text2tags", {}, "t.jsonl", jsonl({"inputs": [""], "targets": ["c"]}), "word 1 is"),
         ("text2multilabel", {}, "t.csv", "inputs,targets\na,b\n", r'"split": ","'),
         ("multiturn2class", {}, "t.jsonl", jsonl({"inputs": [], "targets": "x"}), "empty list"),
         ("spanqa", {}, "t.csv", "question,context,answers\nq,c d,e\n", "'e' is not in its context"),

@@ -100,6 +100,45 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         ]})},
         {"kind": "text2class", "fields": {"inputs": "text", "targets": "intent"}},
     ),
+    "a column that names the splits": (
+        {"all.csv": "text,label,set\n" + "".join(
+            f"{row['text']},{row['label']},{('Train', 'valid', 'Train', 'more')[n % 4]}\n"
+            for n, row in enumerate(ROWS)
+        )},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}, "files": {
+            "train": {"path": "all.csv", "where": {"set": "Train"}},
+            "eval": {"path": "all.csv", "where": {"set": "valid"}}}},
+    ),
+    "splits as keys, with rows that are lists": (
+        {"data_full.json": json.dumps({
+            name: [[row["text"], row["label"]] for row in ROWS[k:30]]
+            for k, name in enumerate(("val", "train", "test", "oos_train"))
+        })},
+        {"kind": "text2class", "fields": {"inputs": "0", "targets": "1"}, "files": {
+            split: {"path": "data_full.json", "where": {"_key": name}}
+            for split, name in (("train", "train"), ("eval", "val"), ("test", "test"))}},
+    ),
+    "arrays below several keys": (
+        {"faq.json": json.dumps({
+            "bank": {"cards": [{"q": TEXTS[n], "a": TEXTS[n + 9]} for n in range(50)]},
+            "shop": {"orders": [{"q": TEXTS[n], "a": TEXTS[n - 4]} for n in range(50)]},
+        })},
+        {"kind": "text2text", "options": {"records": "*.*"}},
+    ),
+    "a word on each row, and full stops": (
+        {"ner.csv": "Word,Tag\n" + "".join(
+            f"{word},{'B-X' if k % 5 == 0 else 'O'}\n"
+            for one in TEXTS for k, word in enumerate((*one.split(), "."))
+        )},
+        {"kind": "text2tags", "options": {"word": "Word", "tag": "Tag", "full_stops": True}},
+    ),
+    "letters of choices": (
+        {"quiz.jsonl": "".join(
+            json.dumps({"problem": f"which of {n}?", "solution": f"{one} so {one}",
+                        "answer": "abcde"[n % 5]}) + "\n" for n, one in enumerate(TEXTS)
+        )},
+        {"fields": {"inputs": "solution", "targets": "answer"}},
+    ),
     "questions and answers without a header": (
         {"dialogs.txt": QUESTIONS}, {"kind": "text2text", "options": {"header": False}},
     ),
@@ -164,9 +203,13 @@ def test_offsets_of_words_are_no_spans(tmp_path: Path):
     assert made.content["kind"] == "text2class"
 
 
-def test_files_without_a_training_split_are_refused(tmp_path: Path):
+def test_without_a_training_split_dev_is_used_and_said(tmp_path: Path):
+    found = draft(written(tmp_path, {"dev.csv": CSV, "test.csv": CSV}))
+    assert found.content["files"] == {"train": "dev.csv", "eval": {"rows": 12}, "test": "test.csv"}
+    assert "dev.csv is read for training" in found.doubts[0]
+    (tmp_path / "test.json").write_text("[]")
     with pytest.raises(DataError, match="not clear what is to be learnt from"):
-        draft(written(tmp_path, {"dev.csv": CSV, "test.csv": CSV}))
+        draft(tmp_path)
 
 
 NOT_INTENTS = {

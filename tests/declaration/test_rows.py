@@ -112,6 +112,7 @@ def test_a_file_of_two_splits_is_refused(declare, tmp_path):
     for train, held_out, told in (
         ("*.csv", "dev.csv", "dev.csv"),
         ("a.csv", "link.csv", "link.csv"),
+        ({"path": "a.csv", "where": {"inputs": "a"}}, "link.csv", "link.csv"),
         (["a.csv", "dev.csv"], "a.csv", "a.csv"),
     ):
         problem = declare(files, files={"train": train, "eval": held_out})
@@ -140,3 +141,28 @@ def test_missing_parallel_files_are_told(declare, tmp_path):
     problem = declare(kind="text2text", files={"train": {"inputs": "a*.en", "targets": "b.de"}})
     with pytest.raises(DataError, match=r"(?s)a\*\.en.*b\.de"):
         problem.prepare(tmp_path)
+
+
+def test_rows_are_chosen_by_the_values_of_a_column(declare, samples, tmp_path):
+    rows = "inputs,targets,fold\n" + "".join(f"a{n},b,{n % 4}\n" for n in range(12))
+    files = {
+        "train": {"path": ["a.csv"], "where": {"fold": [0, 1], "targets": "b"}},
+        "eval": {"path": "a.csv", "where": {"fold": 2}},
+    }
+    problem = declare({"a.csv": rows}, files=files)
+    problem.prepare(tmp_path)
+    made = {
+        split: [one["inputs"] for one in samples(problem, split)]
+        for split in (Split.TRAIN, Split.EVAL)
+    }
+    assert made[Split.TRAIN] == ["a0", "a1", "a4", "a5", "a8", "a9"]
+    assert made[Split.EVAL] == ["a2", "a6", "a10"]
+    files["eval"] = {"path": "a.csv", "where": {"fold": 7}}
+    with pytest.raises(DataError, match="eval"):
+        samples(declare({"a.csv": rows}, files=files), Split.EVAL)
+
+
+@pytest.mark.parametrize("where", [{}, "fold", {"fold": "1", "more": {}}])
+def test_a_choice_of_rows_that_is_none_is_refused(where: Any, declare):
+    with pytest.raises(RegistryError, match=r"files\.train"):
+        declare({}, files={"train": {"path": "a.csv", "where": where}, "eval": 0.1})

@@ -60,7 +60,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
             (True, "True is no number"),
         )
     ),
-    ({"kind": "text2tags"}, {"inputs": ["a\tb"], "targets": ["x"]}, "is no word"),
+    ({"kind": "text2tags"}, {"inputs": ["a", " "], "targets": ["x", "x"]}, "word 2 is empty"),
 ]
 
 

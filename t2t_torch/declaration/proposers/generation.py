@@ -17,6 +17,7 @@ _WRITTEN_NAMES = (
 )
 _SOURCE_NAMES = "instruction input inputs prompt question source document article context src"
 _CERTAIN = 0.92  # score of two languages, or of two names
+_LONGER = 2.5  # of a text that is no translation of the other
 _REVERSED = 0.85  # factor of the score of the reverse direction
 
 
@@ -27,7 +28,7 @@ def propose_generation(table: FileColumns) -> Iterator[Proposal]:
     written = [one for one in texts if one.is_named(_WRITTEN_NAMES)]
     if written and len(texts) > 2:
         yield _from_several(texts, written[-1])
-    has_label = bool(table.best("label", 0.8) or table.best("number", 0.7))
+    has_label = bool(table.best("label", 0.6) or table.best("number", 0.7))
     for n, first in enumerate(texts):
         for second in texts[n + 1 :]:
             source, target, score, reason = _direction(first, second)
@@ -52,11 +53,12 @@ def _direction(first: Inspected, second: Inspected) -> tuple[Inspected, Inspecte
         against = source.is_named(_WRITTEN_NAMES) + target.is_named(_SOURCE_NAMES)
         if named > against:
             return source, target, 0.84 + 0.05 * named, "named as source and target"
+    longer, shorter = sorted((first, second), key=lambda one: -one.mean_words)
+    words, characters = longer.mean_words / shorter.mean_words, longer.mean_characters
+    if min(words, characters / shorter.mean_characters) > _LONGER:
+        return longer, shorter, 0.65, "a long and a short text"
     if shared_words(first, second) < 0.1:
         return first, second, 0.95, "two languages"
-    longer, shorter = sorted((first, second), key=lambda one: -one.mean_words)
-    if longer.mean_words > 2.5 * shorter.mean_words:
-        return longer, shorter, 0.65, "a long and a short text"
     if overlap(first, second) > 0.05:
         return first, second, 0.75, "alike in their words"
     return first, second, 0.7, "two texts"
@@ -130,7 +132,9 @@ def _question(one: Inspected, context: Inspected) -> float:
 
 
 def _found(answer: Inspected, context: Inspected) -> float:
-    """Returns the fraction of the answers that are parts of their contexts, not all of them."""
+    """Returns the fraction of the answers that are parts of their contexts, not all of them; 0 if
+    about as many are parts of the contexts of other rows.
+    """
     rows = [
         (value, text)
         for value, text in zip(answer.rows[:_SAMPLE], context.rows[:_SAMPLE], strict=True)
@@ -139,6 +143,10 @@ def _found(answer: Inspected, context: Inspected) -> float:
     if not rows or (answer.is_number and not answer.is_named(_ANSWER_NAMES)):
         return 0.0
     found = sum(_is_part(value, text, plain=answer.is_plain) for value, text in rows)
+    if answer.is_plain:
+        others = [text for _, text in rows[len(rows) // 2 :] + rows[: len(rows) // 2]]
+        chance = sum(str(value) in text for (value, _), text in zip(rows, others, strict=True))
+        found *= chance * 2 <= found
     return found / len(rows)
 
 

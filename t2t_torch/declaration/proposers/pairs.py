@@ -20,13 +20,14 @@ def propose_pair_classes(table: FileColumns) -> Iterator[Proposal]:
             if label in (first, second):
                 continue
             is_query = label.is_binary and label.is_number and repeats(first)
+            is_asked = first.is_named("question query") and second.is_named("answer response reply")
             doubt = (
                 "the two texts are used as a pair; if they are parts of one text, it is "
                 f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
                 f'"targets": "{label.name}"}}.'
             )
             fields = {"first": first.name, "second": second.name, "targets": label.name}
-            both = score * fit * (0.75 if is_query else 1.0)
+            both = score * fit * (0.75 if is_query or (is_asked and not label.is_binary) else 1.0)
             meaning = f"the label {label.name!r} of a pair of texts"
             reasons = [f"{first.name!r} and {second.name!r} are alike"]
             doubts = [doubt, *of_labels(label)]

@@ -75,13 +75,17 @@ def _fit(words: Inspected, tags: Inspected) -> float:
         few = kinds * 4 <= tags.vocabulary.total() and kinds * 3 <= tokens and kinds <= 60
         if len(lengths) < 3 or not (tags.has_scheme or (few and not tags.repeats)):
             return 0.0
-    if aligned(words, tags) < _SURE or any(" " in token for token in words.vocabulary):
+    if aligned(words, tags) < _SURE or _with_blanks(words) * 20 > words.vocabulary.total():
         return 0.0
     score = 0.85 + 0.08 * tags.has_scheme + 0.09 * tags.is_named(_TAG_NAMES)
     score += 0.03 * words.is_named(_WORD_NAMES) - 0.2 * _are_numbers(tags)
     score += 0.15 * (determined(words, tags) - 0.85)
     # Of several columns, the words are those of the most kinds, the tags those of the fewest.
     return score - 0.15 * math.log(kinds) / math.log(tokens) + 0.01 * math.log10(tokens)
+
+
+def _with_blanks(words: Inspected) -> int:
+    return sum(n for token, n in words.vocabulary.items() if " " in token)
 
 
 def _are_numbers(one: Inspected) -> bool:
@@ -117,6 +121,8 @@ def _ranked(table: FileColumns) -> list[Tagged]:
                 f"the words are in column {one.words.name!r} and the tags in {one.tags.name!r}; "
                 f"the tags could also be {named}."
             )
+        if count := _with_blanks(one.words):
+            doubts.append(f"blanks in {count:,} words of {one.words.name!r} become '_'.")
         if _are_numbers(one.tags):
             doubts.append(
                 f"the tags of {one.tags.name!r} are numbers, so no spans can be scored; names of "
