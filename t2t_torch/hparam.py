@@ -249,7 +249,7 @@ class AudioHParams(Params):
         above=0,
         computes=True,
     )
-    audio_num_mel_bins: int = hp(80, "Mel filters.", low=15)
+    audio_num_mel_bins: int = hp(80, "Mel filters.", low=15, computes=True)
     audio_add_delta_deltas: bool = hp(
         True, "The first and second difference over time are added as channels."
     )
