@@ -16,9 +16,9 @@ from t2t_torch import registry
 from t2t_torch.declaration.columns import MAX_ROWS, FileColumns, Inspected, first_rows, inspect
 from t2t_torch.declaration.files import DetectedFiles, detect_files, unpacked
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose, some
+from t2t_torch.declaration.proposal import CLOSE, Proposal, margin, propose
 from t2t_torch.declaration.schema import USUAL_COLUMNS, Rows
-from t2t_torch.errors import DataError, UsageError
+from t2t_torch.errors import DataError, UsageError, listed
 from t2t_torch.mode import Split
 from t2t_torch.readers.detection import DetectedFormat, detect_format
 from t2t_torch.readers.formats import usual_format_of
@@ -181,7 +181,7 @@ def _proposals(table: FileColumns) -> list[Proposal]:
     if len(table.columns) == 1 and all(one.is_list for one in table):
         raise DataError("There is one column, where words and tags were expected.")
     raise DataError(
-        f"There is no column of texts among its columns ({some(list(table.columns))}), so "
+        f"There is no column of texts among its columns ({listed(table.columns)}), so "
         "no declaration is drafted. Write it by hand: see docs/tutorials/own_data.md."
     )
 
@@ -222,7 +222,7 @@ def _unused(table: FileColumns, made: Proposal) -> Iterable[str]:
             unused.append((repr(name), f" ({why})" if why else ""))
     if unused:
         few = len(unused) <= 6
-        yield f"unused columns: {some([name + why * few for name, why in unused])}."
+        yield f"unused columns: {listed(name + why * few for name, why in unused)}."
 
 
 def _of_empty_and_nested(table: FileColumns, made: Proposal) -> Iterator[str]:

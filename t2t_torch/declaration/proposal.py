@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from t2t_torch import registry
 from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected, overlap
+from t2t_torch.errors import listed
 
 CLOSE = 0.05
 """Difference of two scores below which neither proposal is preferred."""
@@ -132,7 +133,6 @@ _HEADING_NAMES = "title subject headline heading summary"
 _QUERY_NAMES = "question query claim"
 _MAX_TEXTS = 6
 _REPEATED = 0.6  # fraction of distinct values up to which a text is rather a query than a heading
-_MAX_LISTED = 5  # maximum column names listed in a message
 
 
 class Body(NamedTuple):
@@ -192,7 +192,7 @@ def bodies(table: FileColumns) -> Iterator[Body]:
         doubts = []
         if others:
             doubts.append(
-                f"{one.name!r} is used as the text; {some(others)} could be joined to it with a "
+                f"{one.name!r} is used as the text; {listed(others)} could be joined to it with a "
                 "list."
             )
         longest = max(texts, key=lambda other: other.mean_words)
@@ -256,13 +256,6 @@ def _are_alike(one: Inspected, other: Inspected) -> bool:
         re.sub(r"[\W_\d]+|[ab]$|(?<=[\W_])[ab](?=[\W_])", "", n.name.lower()) for n in (one, other)
     ]
     return stems[0] == stems[1] != ""
-
-
-def some(names: Sequence[str], between: str = ", ") -> str:
-    """Returns the first names, and how many others there are."""
-    if len(names) <= _MAX_LISTED + 1:
-        return between.join(names)
-    return f"{', '.join(names[:_MAX_LISTED])} and {len(names) - _MAX_LISTED} others"
 
 
 def count(number: int, what: str) -> str:

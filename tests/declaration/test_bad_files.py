@@ -102,7 +102,7 @@ def test_what_is_said_of_many_columns_is_short(tmp_path: Path, capsys):
     doubts = [line for line in printed.err.splitlines() if line.startswith("  - ")]
     assert len(doubts) == 2
     assert max(map(len, doubts)) < 250
-    assert "unused columns: 'c0', 'c1', 'c2', 'c3', 'c4' and 194 others." in printed.err
+    assert "unused columns: 'c0', 'c1', 'c2', 'c3', 'c4' and 194 more." in printed.err
 
 
 def test_an_object_is_not_left_out_where_its_keys_are_told(tmp_path: Path, capsys):

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected
-from t2t_torch.declaration.proposal import Body, Proposal, bodies, count, some
+from t2t_torch.declaration.proposal import Body, Proposal, bodies, count
 from t2t_torch.declaration.rows import ON
+from t2t_torch.errors import listed
 from t2t_torch.registry import register_proposer
 from t2t_torch.runtime.prediction import WRITTEN_LIST
 from t2t_torch.text.near_duplicates import spellings
@@ -61,7 +62,7 @@ def _others(
     others = [repr(name) for name in likely if same is None or table.twins.get(name) != same]
     if not others:
         return []
-    return [f"{chosen.name!r} is used as the label; it could also be {some(others, ' or ')}."]
+    return [f"{chosen.name!r} is used as the label; it could also be {listed(others)}."]
 
 
 def first_of_a_list(table: FileColumns, label: Inspected) -> bool:
@@ -116,7 +117,7 @@ def _one_hot(table: FileColumns, body: Body, kind: str) -> Iterator[Proposal]:
     if not is_one:
         score, verb, how = 0.95 if is_sure else 0.5, "are", ", each where its column is 1"
     names = [one.name for one in columns]
-    doubt = f"{some(list(map(repr, names)))} are read as labels{how}."
+    doubt = f"{listed(map(repr, names))} are read as labels{how}."
     meaning = f"which of {len(names)} columns {verb} 1"
     target = {"column": names, "one_hot": True}
     yield body.proposal(kind, target, score, meaning, body.reasons, [doubt])

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from t2t_torch.declaration.columns import FileColumns, Inspected, overlap, shared_words
-from t2t_torch.declaration.proposal import Proposal, bodies, some, texts_of
+from t2t_torch.declaration.proposal import Proposal, bodies, texts_of
 from t2t_torch.declaration.rows import UnfitError, answers, located
 from t2t_torch.declaration.schema import Column
+from t2t_torch.errors import listed
 from t2t_torch.registry import register_proposer
 
 _WRITTEN_NAMES = (
@@ -86,7 +87,7 @@ def propose_language_model(table: FileColumns) -> Iterator[Proposal]:
         'a column is the label, set "kind": "text2class" and name the column as "targets".'
     )
     for body in bodies(table):
-        names = some(list(map(repr, body.names)))
+        names = listed(map(repr, body.names))
         meaning = f"a language model of {names}"
         doubts = [*body.doubts, doubt]
         yield Proposal(

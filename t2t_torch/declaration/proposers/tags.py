@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from t2t_torch.declaration.columns import LABEL_NAMES, FileColumns, Inspected, aligned, determined
-from t2t_torch.declaration.proposal import Proposal, some
+from t2t_torch.declaration.proposal import Proposal
 from t2t_torch.declaration.proposers.classes import targets
+from t2t_torch.errors import listed
 from t2t_torch.registry import register_proposer
 from t2t_torch.runtime.prediction import WRITTEN_LIST
 
@@ -116,7 +117,7 @@ def _ranked(table: FileColumns) -> list[Tagged]:
             score -= 0.1
         doubts = []
         if others and one.words is best_words.words:
-            named = some([repr(other.name) for other in others], " or ")
+            named = listed(repr(other.name) for other in others)
             doubts.append(
                 f"the words are in column {one.words.name!r} and the tags in {one.tags.name!r}; "
                 f"the tags could also be {named}."
