@@ -95,10 +95,10 @@ def draft(path: Path, choice: int = 1) -> Draft:
     path, unpacking = unpacked(path)
     found = detect_files(path)
     inspected = found.file("train")
-    detected = DetectedFormat("lines") if found.is_parallel else detect_format(inspected)
-    table = inspect(inspected, detected)
+    of_lines = DetectedFormat("lines") if found.is_parallel else None
+    detected = found.format or of_lines or detect_format(inspected)
+    table = inspect(inspected, of_lines or detected)
     found = _by_column(found, table)
-    detected = replace(detected, options=found.options) if found.is_parallel else detected
     best, *others = _of_parallel(found) if found.is_parallel else _proposals(table)
     likely = [best, *(one for one in others if one.score >= _LEAST_LIKELY * best.score)]
     likely = likely[: 1 + _ALTERNATIVES]

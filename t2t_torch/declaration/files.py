@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, listed
 from t2t_torch.files import read_raw_lines, staged_folder, without_packing
 from t2t_torch.readers import idx
 from t2t_torch.readers.conll import FILES
-from t2t_torch.readers.detection import rank_formats
-from t2t_torch.readers.formats import usual_format_of
+from t2t_torch.readers.detection import DetectedFormat, detect_format, rank_formats
+from t2t_torch.readers.formats import open_records, usual_format_of
 from t2t_torch.readers.head import Head
+from t2t_torch.readers.text_file import BadRecords
 
 _SPLITS = {
     "train": ("train", "training"),
@@ -37,7 +39,7 @@ _NO_DATA = re.compile(
 )
 _COUNTED = 200_000  # maximum lines counted
 _LIKELY = 0.6  # confidence in the format of a file of data
-_NO_LANGUAGE = "tar|zip|bin|dat|log|out|bak|pdf|doc|wav|mp3|png|jpg|npz|pkl"
+_NO_LANGUAGE = "pos|neg|tar|zip|bin|dat|log|out|bak|pdf|doc|wav|mp3|png|jpg|npz|pkl"
 _LANGUAGE = re.compile(rf"\.(?!{_NO_LANGUAGE})([a-z]{{2,3}})(?:[-_][A-Za-z]{{2,4}})?")
 _PAIR_OF_LANGUAGES = re.compile(r"(?<![A-Za-z])([a-z]{2,3})[-_]([a-z]{2,3})(?![A-Za-z])")
 _MARKUP_LINE = re.compile(r"\s*<(url|talkid|keywords|speaker|reviewer|translator|doc)\b[^>]*>.*")
@@ -53,14 +55,14 @@ class DetectedFiles:
         one with the values of a column, or by field several parallel files.
       name: suggested name of the data set.
       doubts: warnings about uncertain results, as sentences.
-      options: options of parallel files.
+      format: the format, if the files say it.
     """
 
     folder: Path
     files: Mapping[str, str | dict[str, Any]]
     name: str
     doubts: list[str] = field(default_factory=list)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    format: DetectedFormat | None = None
 
     def file(self, split: str) -> Path:
         """Returns the file of a split to inspect: of parallel files, or of a pattern, the first."""
@@ -98,8 +100,6 @@ def detect_files(path: Path) -> DetectedFiles:
 
 
 def _inside(folder: Path) -> DetectedFiles:
-    if shards := _parquet_shards(folder):
-        return DetectedFiles(folder, shards, _name(folder / "part"))
     media = [one for one in visible(folder) if idx.kind_of(one) in ("audio", "image")]
     others = (one for one in visible(folder) if one not in media)
     there = [one for one in others if not _NO_DATA.fullmatch(one.name)]
@@ -110,11 +110,10 @@ def _inside(folder: Path) -> DetectedFiles:
     if not known and (patterns := _patterns(inside)):
         message = f"all files of {', '.join(inside)} are read."
         return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
+    if not known and len(there) == 1 and there[0].is_dir():
+        return detect_files(there[0])
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
-    several_formats = len({_ending(one) for one in train}) > 1 and not any(map(_language, train))
-    if several_formats and (made := _of_one_ending(folder, known)):
-        return made
     train = train or [one for one in by_language if split_of(one.name) == "train"]
     are_alike = len(set(map(_ending, known))) == 1 < len(known) == len(set(splits))
     if are_alike and not train:
@@ -125,17 +124,18 @@ def _inside(folder: Path) -> DetectedFiles:
         relative = {split: _relative(one, folder) for split, one in files.items()}
         return DetectedFiles(folder, relative, _name(first), [message])
     chosen = train or known
-    endings = {_ending(one) for one in chosen}
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
     parallel = parallel and all(map(_language, chosen))
     if len(chosen) == 2 == len(train) and (made := _texts_with_labels(folder, known, train)):
         return made
     if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
-    if chosen and len(endings) == 1 and not any(splits):
-        pattern = f"*{next(iter(endings))}"
-        message = f"all {len(chosen)} files are read: {pattern}."
-        return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
+    if train and (made := _of_most_splits(folder, known)):
+        return made
+    if not any(splits) and (made := _of_lines(folder, known or there)):
+        return made
+    if chosen and not any(splits) and len(set(map(_ending, known))) == 1:
+        return _of_one_form(folder, known)
     classes = list(idx.class_folders(folder))
     if len(classes) == 1 and not known:
         raise DataError(
@@ -178,23 +178,6 @@ def _patterns(inside: Mapping[str, Sequence[Path]]) -> dict[str, str | dict[str,
     return {**patterns} if "train" in patterns else {}
 
 
-def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
-    """Returns the files of a checkout of huggingface.co, as data/train-00000-of-00004.parquet."""
-    for inner in (folder, *(one for one in visible(folder) if one.is_dir())):
-        by_split: dict[str, list[str]] = {}
-        for one in sorted(inner.glob("*-of-*.parquet")):
-            by_split.setdefault(one.name.partition("-")[0], []).append(one.name)
-        splits = {split: name for name in by_split if (split := split_of(name)) is not None}
-        if "train" in splits:
-            at = "" if inner == folder else f"{inner.name}/"
-            named = {split: by_split[name] for split, name in splits.items()}
-            return {
-                split: f"{at}{names[0]}" if len(names) == 1 else f"{at}{splits[split]}-*.parquet"
-                for split, names in named.items()
-            }
-    return {}
-
-
 def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> DetectedFiles:
     """Returns the files of a data set with a training file.
 
@@ -206,7 +189,7 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
     folder = folder or path.parent
     files: dict[str, str | dict[str, str]] = {"train": _relative(path, folder)}
     partners, doubts = _partners(path, there)
-    options: dict[str, Any] = {}
+    made = DetectedFormat("lines") if partners else None
     if partners:
         second = partners[0].name
         files["train"] = {"inputs": path.name, "targets": second}
@@ -216,7 +199,7 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
             doubts.append(f'"targets" could also be {names}: a declaration is of two of them.')
         lines = map(_MARKUP_LINE.match, Head(path).full_lines)  # as in IWSLT's train.tags
         if marks := dict.fromkeys(mark[1] for mark in lines if mark):
-            options = {"talks": True}
+            made = DetectedFormat("lines", {"talks": True})
             doubts.append(
                 f"lines of {path.name} are markup ({', '.join(f'<{one}>' for one in marks)}) and "
                 "are left out; titles and descriptions are kept as texts."
@@ -248,23 +231,111 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
     ]
     if unused and split_of(path.name):
         doubts.append(f"{', '.join(unused[:5])}: not used, though named as a split.")
-    return DetectedFiles(folder, files, _name(path), doubts, options)
+    return DetectedFiles(folder, files, _name(path), doubts, made)
 
 
-def _of_one_ending(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
-    """Returns the files of the format in which there are the most splits, each in one file, of
-    formats with as many a structured one; None if a split has several files of it.
+def _of_most_splits(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
+    """Returns the files that differ in their splits and in numbers alone, of those of which there
+    are the most splits; of as many, structured ones before plain texts and short names first.
     """
-    by_ending: dict[str, list[Path]] = {}
+    forms: dict[tuple[str, str], dict[str, list[Path]]] = {}
     for one in known:
-        if _split_of_path(one, folder):
-            by_ending.setdefault(_ending(one), []).append(one)
-    files = max(by_ending.values(), key=lambda own: (len(own), usual_format_of(own[0]) != "lines"))
-    made = {str(_split_of_path(one, folder)): _relative(one, folder) for one in files}
-    if len(made) < len(files) or "train" not in made:
+        if split := _split_of_path(one, folder):
+            before, after = _parts(one)
+            form = forms.setdefault((before, re.sub(r"\d+", "*", after)), {})
+            form.setdefault(split, []).append(one)
+    (_, after), best = max(
+        forms.items(),
+        key=lambda one: (
+            len(one[1]),
+            all(usual_format_of(own[0]) != "lines" for own in one[1].values()),
+            -len("".join(one[0])),
+        ),
+    )
+    if "train" not in best:
         return None
-    others = ", ".join(_relative(one, folder) for one in known if one not in files)
-    return DetectedFiles(folder, made, _name(files[0]), [f"of another format, not used: {others}."])
+    made = {}
+    for split, own in best.items():
+        name = _relative(own[0], folder)
+        made[split] = name if len(own) == 1 else name.removesuffix(_parts(own[0])[1]) + after
+    used = {one for own in best.values() for one in own}
+    others = [_relative(one, folder) for one in known if one not in used]
+    doubts = [f"of another form, not used: {listed(others)}."] if others else []
+    return DetectedFiles(folder, made, _name(best["train"][0]), doubts)
+
+
+def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
+    """Returns two files of corresponding lines, or files of a class each, by their names; None if
+    a file is no plain text, or their names differ in numbers alone.
+    """
+    names = {re.sub(r"[\d_.-]+", "", one.name) for one in known}
+    if not 1 < len(known) == len(names) or any(_form(one)[0] != "lines" for one in known):
+        return None
+    if len(known) == 2 and _correspond(*known):
+        files: dict[str, str | dict[str, Any]] = {
+            "train": {"inputs": known[0].name, "targets": known[1].name}
+        }
+        doubt = f"line n of {known[1].name} is the target of line n of {known[0].name}."
+        return DetectedFiles(folder, files, _name(folder / "part"), [doubt])
+    stems = [one.name.partition(".")[0] for one in known]
+    labels = stems if len(set(stems)) == len(known) else [_ending(one)[1:] for one in known]
+    if len(set(labels)) < len(known):
+        return None
+    by_label = {label: one.name for label, one in zip(labels, known, strict=True)}
+    doubt = f"each line of {listed(by_label.values())} is a text of the class of its file."
+    made = DetectedFormat("class_files", {"files": by_label})
+    name, folder = _name(folder / "part"), folder.resolve()
+    return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt], made)
+
+
+_FEWEST_LINES = 10
+_CORRELATED = 0.3  # least correlation of the lengths of corresponding lines
+
+
+def _correspond(one: Path, other: Path) -> bool:
+    """Returns whether two files have as many lines, of which long ones stand beside long ones."""
+    lengths = [[*map(len, Head(path).full_lines)] for path in (one, other)]
+    if _count_lines(one) != _count_lines(other) or len(lengths[0]) < _FEWEST_LINES:
+        return False
+    if any(len(set(own)) == 1 for own in lengths) or len(lengths[0]) != len(lengths[1]):
+        return False
+    return statistics.correlation(*lengths) > _CORRELATED
+
+
+_ALIKE = 0.6  # least part of the columns of two files of one form that both have
+
+
+def _form(path: Path) -> tuple[str, frozenset[str]]:
+    """Returns the format of a file, and the columns of its first row."""
+    try:
+        found = detect_format(path)
+        rows = open_records(
+            path, format=found.format, bad=BadRecords("skip"), options=found.options
+        )
+        return found.format, frozenset(next((row.values for row in rows), ()))
+    except DataError:
+        return "", frozenset()
+
+
+def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles:
+    """Returns the files of one format and alike in their columns; of several forms the largest file
+    alone.
+    """
+    largest = max(known, key=lambda one: one.stat().st_size)
+    format_name, columns = _form(largest)
+    others = [
+        one for one in known
+        if (form := _form(one))[0] != format_name
+        or len(form[1] & columns) < _ALIKE * len(form[1] | columns)
+    ]  # fmt: skip
+    name = _name(folder / "part")
+    if not others:
+        pattern = f"*{_ending(largest)}"
+        message = f"all {len(known)} files are read: {pattern}."
+        return DetectedFiles(folder, {"train": pattern}, name, [message])
+    named = listed(one.name for one in others)
+    message = f"{largest.name} is the largest file; of other forms, and not read: {named}."
+    return DetectedFiles(folder, {"train": largest.name}, name, [message])
 
 
 def _texts_with_labels(

@@ -214,7 +214,7 @@ def is_heading(one: Inspected, texts: Sequence[Inspected]) -> bool:
         return True
     others = [other for other in texts if other is not one]
     is_query = one.is_named(_QUERY_NAMES) or repeats(one)
-    if is_query or any(_are_alike(one, other) for other in others):
+    if is_query or any(are_alike(one, other) for other in others):
         return False
     return one.mean_words * 3 < min((other.mean_words for other in others), default=0.0)
 
@@ -231,12 +231,12 @@ def pairs(table: FileColumns) -> Iterator[tuple[Inspected, Inspected, float]]:
     of three or more with such names, as those of options, none are a pair.
     """
     texts = texts_of(table)
-    groups = [[one for one in texts if _are_alike(first, one)] for first in texts]
+    groups = [[one for one in texts if are_alike(first, one)] for first in texts]
     texts = [one for one, group in zip(texts, groups, strict=True) if len(group) < 3]
     for n, first in enumerate(texts):
         for second in texts[n + 1 :]:
             score = min(first.text, second.text) * 0.75
-            if _are_alike(first, second):
+            if are_alike(first, second):
                 score += 0.2
             elif first.is_named(_QUERY_NAMES) or second.is_named(_QUERY_NAMES):
                 score += 0.15
@@ -248,7 +248,7 @@ def pairs(table: FileColumns) -> Iterator[tuple[Inspected, Inspected, float]]:
             yield first, second, max(0.0, min(1.0, score))
 
 
-def _are_alike(one: Inspected, other: Inspected) -> bool:
+def are_alike(one: Inspected, other: Inspected) -> bool:
     """Returns whether two names are those of a pair: sentence1 and sentence2, text_a and text_b."""
     if {one.name.lower(), other.name.lower()} == {"premise", "hypothesis"}:
         return True

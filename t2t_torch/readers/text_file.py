@@ -277,7 +277,7 @@ def _match_plain(head: Head) -> Match | None:
     return Match(0.1, doubts=doubts)
 
 
-_MARK = re.compile(r"\t|#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )")
+_MARK = re.compile(r"\t|^[^\W\d_]{1,12}: |#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )")
 
 
 @register_reader("lines", endings=(".txt", ".text"), matches=_match_plain)
@@ -403,6 +403,34 @@ def read_parallel(
     paths = [folder / name for name in files.values()]
     rows = aligned(paths, bad, functools.partial(read, encoding=encoding))
     return (Record(Place(paths[0], n), dict(zip(files, row, strict=True))) for n, row in rows)
+
+
+@register_reader("class_files")
+def read_class_files(
+    path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}, encoding: str = ""
+) -> Iterator[Record]:
+    """Yields {"text", "label"} for the lines of a file for each class; the files take turns.
+
+    Blank lines are skipped.
+
+    Args:
+      path: the folder of the files.
+      bad: policy for undecodable lines.
+      files: by label, the file's path relative to the folder.
+      encoding: of all files, empty for UTF-8.
+
+    Raises:
+      DataError: a file cannot be read.
+      UsageError: there are no files.
+    """
+    if not files:
+        raise UsageError(f'{path}: the option files, {{"LABEL": "FILE", ...}}, is missing.')
+    by_label = [TextFile(path / name, bad, encoding) for name in files.values()]
+    for row in itertools.zip_longest(*by_label, fillvalue=(0, None)):
+        for (label, name), (number, line) in zip(files.items(), row, strict=True):
+            if line and line.strip():
+                place = Place(path / name, number)
+                yield Record(place, {"text": without_end(line), "label": label})
 
 
 def aligned(

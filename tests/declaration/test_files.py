@@ -83,5 +83,5 @@ def test_the_first_of_several_shards_is_inspected(tmp_path: Path) -> None:
         path = tmp_path / "data" / f"train-0000{n}-of-00002.parquet"
         parquet.write_table(pa.table({"text": ["a", "b"]}), path)
     found = detect_files(tmp_path)
-    assert found.files == {"train": "data/train-*.parquet"}
+    assert found.files == {"train": "train-*-of-*.parquet"}
     assert found.file("train") == tmp_path / "data" / "train-00000-of-00002.parquet"

@@ -132,6 +132,36 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         )},
         {"kind": "text2tags", "options": {"word": "Word", "tag": "Tag", "full_stops": True}},
     ),
+    "a file for each class": (
+        {"names/Arabic.txt": "\n".join(TEXTS[:20]), "names/Greek.txt": "\n".join(TEXTS[20:50])},
+        {"kind": "text2class", "format": "class_files", "files": {
+            "train": "names", "eval": {"rows": 10}}},
+    ),
+    "classes as endings, of as many lines": (
+        {"rt-polarity.pos": "\n".join(TEXTS[:30]), "rt-polarity.neg": "\n".join(TEXTS[30:])},
+        {"kind": "text2class",
+         "options": {"files": {"neg": "rt-polarity.neg", "pos": "rt-polarity.pos"}}},
+    ),
+    "two languages, each in a file of its name": (
+        {"Wolof.txt": "\n".join(TEXTS[:40]),
+         "Arabic.txt": "\n".join(one[::-1] for one in TEXTS[:40])},
+        {"kind": "text2text", "files": {
+            "train": {"inputs": "Arabic.txt", "targets": "Wolof.txt"}, "eval": {"rows": 8}}},
+    ),
+    "two tables of which one is larger": (
+        {"sentences.csv": "n,sentence\n" + "".join(f"{n},{one}\n" for n, one in enumerate(TEXTS[:40])),
+         "labelled.csv": CSV},
+        {"kind": "text2class"},
+    ),
+    "numbered parts of splits": (
+        {f"{split}-0{n}-of-02.csv": CSV for split, most in (("train", 2), ("dev", 1))
+         for n in range(most)},
+        {"files": {"train": "train-*-of-*.csv", "eval": "dev-00-of-02.csv"}},
+    ),
+    "more files of training than are for one split": (
+        {"train.csv": CSV, "train-og.csv": CSV, "dev.csv": CSV, "labels.json": '["a", "b"]'},
+        {"files": {"train": "train.csv", "eval": "dev.csv"}},
+    ),
     "letters of choices": (
         {"quiz.jsonl": "".join(
             json.dumps({"problem": f"which of {n}?", "solution": f"{one} so {one}",
@@ -245,9 +275,8 @@ def test_objects_with_numbers_are_no_spans(tmp_path: Path, more: dict[str, Any])
     "files",
     [
         {"classes.txt": "a\nb\n", "dev.csv": CSV, "test.csv": CSV},
-        {"train_00.txt": "\n".join(TEXTS[:30]), "train_01.txt": "\n".join(TEXTS[30:])},
         {"data.csv": CSV, "dev.csv": CSV, "valid.csv": CSV},
-        {"train/pos.txt": "\n".join(TEXTS), "train/neg.txt": "\n".join(TEXTS)},
+        {f"{split}/{name}.txt": "\n".join(TEXTS) for split in ("train", "dev") for name in "ab"},
     ],
 )
 def test_folders_that_are_not_clear_are_refused(tmp_path: Path, files: dict[str, str]):

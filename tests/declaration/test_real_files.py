@@ -571,7 +571,7 @@ CASES: dict[str, Case] = {
     "saved_splits": Case(saved_splits, "text2class", LABELLED,
                          files={"train": "train", "eval": "validation"}),
     "hub": Case(hub, "text2class", LABELLED,
-                files={"train": "data/train-00000-of-00001.parquet"}),
+                files={"train": "train-00000-of-00001.parquet"}),
     "excel": Case(excel, "text2class", {"inputs": "ticket", "targets": "queue"}, "Tickets"),
     "reviews.zip": Case(packed("reviews.zip"), "text2class", REVIEW),
     "reviews.tar.gz": Case(packed("reviews.tar.gz"), "text2class", LABELLED),

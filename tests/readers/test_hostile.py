@@ -194,7 +194,8 @@ def test_a_truncated_packed_file_is_refused_even_where_bad_records_are_left_out(
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_a_missing_file_is_named_in_every_format(tmp_path: Path, format: str) -> None:
     path = tmp_path / "absent"
-    options: dict[str, Any] = {"files": {"inputs": "absent"}} if format == "parallel" else {}
+    of_files = format in ("class_files", "parallel")
+    options: dict[str, Any] = {"files": {"inputs": "absent"}} if of_files else {}
     if format == "idx":
         options = {"labels": "absent-labels"}
     if format == "huggingface":
@@ -203,7 +204,9 @@ def test_a_missing_file_is_named_in_every_format(tmp_path: Path, format: str) ->
         list(open_records(path, format=format, options=options))
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS.keys() - {"lines", "parallel", "bio"}))
+@pytest.mark.parametrize(
+    "format", sorted(FORMATS.keys() - {"lines", "parallel", "class_files", "bio"})
+)
 def test_a_folder_or_a_picture_in_place_of_a_file_is_refused(tmp_path: Path, format: str) -> None:
     picture = tmp_path / "picture-images-idx3-ubyte"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))

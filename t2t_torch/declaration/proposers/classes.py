@@ -136,8 +136,11 @@ def propose_several_labels(table: FileColumns) -> Iterator[Proposal]:
 
 def _label_sets(table: FileColumns) -> Iterator[tuple[float, Any, str, list[str]]]:
     """Yields the score, the column in JSON form, its name and warnings, for sets of labels."""
+    of_texts = {base for name, base in table.derived.items() if table.columns[name].text > 0.5}
     for one in table:
         named = 0.05 * one.is_named(LABEL_NAMES)
+        if one.name in of_texts:
+            continue  # words
         if one.is_list or one.is_list_of_ids:
             lengths = {len(value) for value in one.values}
             repeats = any(len(set(value)) < len(value) for value in one.values[:200])

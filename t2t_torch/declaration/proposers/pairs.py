@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from t2t_torch.declaration.columns import FileColumns, overlap
-from t2t_torch.declaration.proposal import Proposal, is_heading, pairs, repeats, texts_of
+from t2t_torch.declaration.proposal import Proposal, are_alike, is_heading, pairs, repeats, texts_of
 from t2t_torch.declaration.proposers.classes import of_labels, targets
 from t2t_torch.registry import register_proposer
 
@@ -21,13 +21,16 @@ def propose_pair_classes(table: FileColumns) -> Iterator[Proposal]:
                 continue
             is_query = label.is_binary and label.is_number and repeats(first)
             is_asked = first.is_named("question query") and second.is_named("answer response reply")
+            is_of_one = sum(are_alike(label, one) for one in table) == 2  # the other is the other's
+            fit *= 0.75 if is_query or (is_asked and not label.is_binary) else 1.0
+            fit *= 0.8 if is_of_one else 1.0
             doubt = (
                 "the two texts are used as a pair; if they are parts of one text, it is "
                 f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
                 f'"targets": "{label.name}"}}.'
             )
             fields = {"first": first.name, "second": second.name, "targets": label.name}
-            both = score * fit * (0.75 if is_query or (is_asked and not label.is_binary) else 1.0)
+            both = score * fit
             meaning = f"the label {label.name!r} of a pair of texts"
             reasons = [f"{first.name!r} and {second.name!r} are alike"]
             doubts = [doubt, *of_labels(label)]
