@@ -300,8 +300,9 @@ class Inspected:
         """The fit of the values as quantities to predict."""
         if not self.is_number or self.is_identity or self.distinct < 2:
             return 0.0
-        score = 0.75 if self.distinct > _FEW or not self.is_whole else 0.55
-        score += 0.15 * self.is_named(_QUANTITIES) - 0.3 * (self.is_about_rows or self.is_binary)
+        is_named = self.is_named(_QUANTITIES)
+        score = 0.75 if not self.is_whole or (is_named and self.distinct > _FEW) else 0.55
+        score += 0.15 * is_named - 0.3 * (self.is_about_rows or self.is_binary)
         return max(0.0, score - 0.5 * (1 - self.filled))
 
     @functools.cached_property

@@ -106,7 +106,7 @@ def draft(path: Path, choice: int = 1) -> Draft:
         named = [f"{number} ({one.explained})" for number, one in enumerate(likely, 1)]
         raise UsageError(f"{path} has no problem {choice}; choose {' or '.join(named)}.")
     best, others = likely[choice - 1], others if choice == 1 else []
-    fitting, unfit = (found, []) if found.is_parallel else _fitting(found, detected, best, table)
+    fitting, unfit = _fitting(found, detected, best, table)
     content = _content(fitting, detected, best, table)
     beside = _absent(found.folder, content["problem"])
     closeness = margin([best, *others])
@@ -340,7 +340,12 @@ def _fitting(
     target = made.fields.get("targets")
     for split in ("eval", "test"):
         name = files.get(split)
-        if name is None or found.is_parallel or not made.fields:
+        if name is None or not (made.fields or found.is_parallel):
+            continue
+        if isinstance(name, dict) and "targets" in name:
+            if not Head(found.folder / name["targets"]).full_lines:
+                messages.append(f"{name['targets']} is not used: all of its lines are empty.")
+                del files[split]
             continue
         source, most = Rows.model_validate(name), _FEW_ROWS if isinstance(name, str) else MAX_ROWS
         rows = first_rows(found.file(split), detected, BadRecords("skip"), most)

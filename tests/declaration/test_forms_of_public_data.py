@@ -149,7 +149,7 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
             "train": {"inputs": "Arabic.txt", "targets": "Wolof.txt"}, "eval": {"rows": 8}}},
     ),
     "two tables of which one is larger": (
-        {"sentences.csv": "n,sentence\n" + "".join(f"{n},{one}\n" for n, one in enumerate(TEXTS[:40])),
+        {"sentences.csv": "n,sentence\n" + "".join(f"{n},{text(n)}\n" for n in range(40)),
          "labelled.csv": CSV},
         {"kind": "text2class"},
     ),

@@ -27,9 +27,9 @@ def propose_generation(table: FileColumns) -> Iterator[Proposal]:
     """Proposes a text from another one: translations, answers, summaries."""
     texts = texts_of(table)
     written = [one for one in texts if one.is_named(_WRITTEN_NAMES)]
-    if written and len(texts) > 2:
-        yield _from_several(texts, written[-1])
     has_label = bool(table.best("label", 0.6) or table.best("number", 0.7))
+    if len(texts) > 2 and (written or not has_label):
+        yield _from_several(texts, (written or texts)[-1], 0.9 if written else 0.68)
     for n, first in enumerate(texts):
         for second in texts[n + 1 :]:
             source, target, score, reason = _direction(first, second)
@@ -65,7 +65,7 @@ def _direction(first: Inspected, second: Inspected) -> tuple[Inspected, Inspecte
     return first, second, 0.7, "two texts"
 
 
-def _from_several(texts: list[Inspected], target: Inspected) -> Proposal:
+def _from_several(texts: list[Inspected], target: Inspected, score: float) -> Proposal:
     sources = [one for one in texts if one is not target]
     named = [one for one in sources if one.is_named(_SOURCE_NAMES)] or sources
     names = [one.name for one in named]
@@ -73,7 +73,7 @@ def _from_several(texts: list[Inspected], target: Inspected) -> Proposal:
     message = f"{target.name!r} is used as the text to generate from {shown}."
     inputs = names if len(names) > 1 else names[0]
     fields = {"inputs": inputs, "targets": target.name}
-    return Proposal("text2text", fields, 0.9, f"{target.name!r} from {shown}", (), [message])
+    return Proposal("text2text", fields, score, f"{target.name!r} from {shown}", (), [message])
 
 
 @register_proposer("text2self")
