@@ -107,9 +107,8 @@ def _inside(folder: Path) -> DetectedFiles:
     known = list(filter(_is_data, there)) or by_language
     inside = {} if known else _in_subfolders(folder)
     known = known or [files[0] for files in inside.values() if len(files) == 1]
-    if not known and (patterns := _patterns(inside)):
-        message = f"all files of {', '.join(inside)} are read."
-        return DetectedFiles(folder, patterns, _name(folder / "part"), [message])
+    if not known and (made := _of_split_folders(folder, inside)):
+        return made
     if not known and len(there) == 1 and there[0].is_dir():
         return detect_files(there[0])
     splits = [_split_of_path(one, folder) for one in known]
@@ -165,17 +164,22 @@ def _in_subfolders(folder: Path) -> dict[str, list[Path]]:
     }
 
 
-def _patterns(inside: Mapping[str, Sequence[Path]]) -> dict[str, str | dict[str, str]]:
-    """Returns a pattern for the tables in each folder of a split; none of other files, or without a
-    folder for training.
+def _of_split_folders(folder: Path, inside: Mapping[str, Sequence[Path]]) -> DetectedFiles | None:
+    """Returns the tables in the folder of each split, or files of a class each; None for other
+    files, or without a folder for training.
     """
+    by_split = {str(split_of(name)): name for name, own in sorted(inside.items()) if own}
     files = list(itertools.chain.from_iterable(inside.values()))
-    are_tables = all(usual_format_of(one) not in (None, "lines") for one in files)
-    if len({_ending(one) for one in files}) != 1 or not are_tables:
-        return {}
-    held = {name for name, own in inside.items() if own}
-    patterns = {str(split_of(name)): f"{name}/*{_ending(files[0])}" for name in sorted(held)}
-    return {**patterns} if "train" in patterns else {}
+    if "train" not in by_split or len({_ending(one) for one in files}) != 1:
+        return None
+    if all(usual_format_of(one) not in (None, "lines") for one in files):
+        patterns = {split: f"{name}/*{_ending(files[0])}" for split, name in by_split.items()}
+        message = f"all files of {', '.join(inside)} are read."
+        return DetectedFiles(folder, {**patterns}, _name(folder / "part"), [message])
+    train = by_split["train"]
+    are_alike = len({tuple(one.name for one in inside[name]) for name in by_split.values()}) == 1
+    made = _of_lines(folder / train, inside[train]) if are_alike else None
+    return replace(made, folder=folder, files={**by_split}) if made and made.format else None
 
 
 def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> DetectedFiles:

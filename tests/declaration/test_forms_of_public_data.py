@@ -137,6 +137,12 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         {"kind": "text2class", "format": "class_files", "files": {
             "train": "names", "eval": {"rows": 10}}},
     ),
+    "a file for each class in the folder of each split": (
+        {f"{split}/{name}.txt": "\n".join(TEXTS[k : k + 20]) for split in ("train", "test")
+         for k, name in ((0, "pos"), (30, "neg"))},
+        {"kind": "text2class", "files": {"train": "train", "eval": {"rows": 8}, "test": "test"},
+         "options": {"files": {"neg": "neg.txt", "pos": "pos.txt"}}},
+    ),
     "classes as endings, of as many lines": (
         {"rt-polarity.pos": "\n".join(TEXTS[:30]), "rt-polarity.neg": "\n".join(TEXTS[30:])},
         {"kind": "text2class",
@@ -276,7 +282,7 @@ def test_objects_with_numbers_are_no_spans(tmp_path: Path, more: dict[str, Any])
     [
         {"classes.txt": "a\nb\n", "dev.csv": CSV, "test.csv": CSV},
         {"data.csv": CSV, "dev.csv": CSV, "valid.csv": CSV},
-        {f"{split}/{name}.txt": "\n".join(TEXTS) for split in ("train", "dev") for name in "ab"},
+        {f"{split}/{split}{n}.txt": "\n".join(TEXTS) for split in ("train", "dev") for n in "ab"},
     ],
 )
 def test_folders_that_are_not_clear_are_refused(tmp_path: Path, files: dict[str, str]):
