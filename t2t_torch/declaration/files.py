@@ -241,6 +241,7 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
 def _of_most_splits(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
     """Returns the files that differ in their splits and in numbers alone, of those of which there
     are the most splits; of as many, structured ones before plain texts and short names first.
+    Those of less than a tenth of the largest are samples.
     """
     forms: dict[tuple[str, str], dict[str, list[Path]]] = {}
     for one in known:
@@ -248,9 +249,14 @@ def _of_most_splits(folder: Path, known: Sequence[Path]) -> DetectedFiles | None
             before, after = _parts(one)
             form = forms.setdefault((before, re.sub(r"\d+", "*", after)), {})
             form.setdefault(split, []).append(one)
+    sizes = {
+        form: sum(one.stat().st_size for own in held.values() for one in own)
+        for form, held in forms.items()
+    }
     (_, after), best = max(
         forms.items(),
         key=lambda one: (
+            sizes[one[0]] * 10 >= max(sizes.values()),
             len(one[1]),
             all(usual_format_of(own[0]) != "lines" for own in one[1].values()),
             -len("".join(one[0])),
@@ -345,8 +351,9 @@ def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles:
 def _texts_with_labels(
     folder: Path, known: Sequence[Path], train: Sequence[Path]
 ) -> DetectedFiles | None:
-    """Returns the files of two columns, such as train_text.txt and train_labels.txt; None if their
-    numbers of lines differ, or no file has few different lines, which are the labels.
+    """Returns the files of two columns, such as train_text.txt and train_labels.txt, or
+    train.en.txt and train.fr.txt; None if their numbers of lines differ, or they neither correspond
+    nor has one of them few different lines, which are labels.
     """
     lines = {one: Head(one).lines for one in train}
     if len(set(map(_count_lines, train))) > 1 or {usual_format_of(one) for one in train} != {
@@ -355,7 +362,9 @@ def _texts_with_labels(
         return None
     texts, labels = sorted(train, key=lambda one: -len(set(lines[one])))
     if len(set(lines[labels])) * 3 > len(lines[labels]):
-        return None
+        if not _correspond(texts, labels):
+            return None
+        texts, labels = train
     files: dict[str, str | dict[str, str]] = {}
     for split in ("train", "eval", "test"):
         held = {_parts(one)[1]: one.name for one in known if _split_of_path(one, folder) == split}

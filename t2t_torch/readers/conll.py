@@ -321,7 +321,10 @@ def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator
             bad.report(Place(paths["label"], number), "no label")
 
 
-_TAGS = {"/": re.compile(r"[^\W\d]+\W?|\W+"), **dict.fromkeys("_|", re.compile(r"[A-Z]+\W?|\W+"))}
+_TAGS = {
+    "/": re.compile(r"[^\W\d]+\W?|\W+"),
+    **dict.fromkeys("_|", re.compile(r"[A-Z]+(?:[+:-][A-Z]+)*\W?|\W+")),
+}
 
 
 def _match_tagged_words(head: Head) -> Match | None:

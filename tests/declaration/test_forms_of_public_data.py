@@ -168,6 +168,30 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         {"train.csv": CSV, "train-og.csv": CSV, "dev.csv": CSV, "labels.json": '["a", "b"]'},
         {"files": {"train": "train.csv", "eval": "dev.csv"}},
     ),
+    "languages before the ending": (
+        {f"{split}.{name}.txt": "\n".join(one[::step] for one in TEXTS)
+         for split in ("train", "dev") for name, step in (("en", 1), ("yue", -1))},
+        {"kind": "text2text", "files": {
+            split: {"inputs": f"{name}.en.txt", "targets": f"{name}.yue.txt"}
+            for split, name in (("train", "train"), ("eval", "dev"))}},
+    ),
+    "samples of one sentence beside the data": (
+        {"train.txt": f"{TAGGED}\n" * 40,
+         **{f"{split}_demo.txt": TAGGED for split in ("train", "dev", "test")}},
+        {"kind": "text2tags", "files": {"train": "train.txt", "eval": {"rows": 8}}},
+    ),
+    "an index that pandas saved twice": (
+        {"a.csv": ",Unnamed: 0,text,label\n" + "".join(
+            f"{n},{n},{row['text']},{row['label']}\n" for n, row in enumerate(ROWS))},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}},
+    ),
+    "words with tags of several parts": (
+        {"a.txt": "".join(" ".join(
+            f"{word}_{('NN', 'PREP+ART', 'PRO-KS', 'V')[k % 4]}"
+            for k, word in enumerate(one.split()[:-1])
+        ) + "\n" for one in TEXTS)},
+        {"kind": "text2tags", "format": "tagged_words"},
+    ),
     "letters of choices": (
         {"quiz.jsonl": "".join(
             json.dumps({"problem": f"which of {n}?", "solution": f"{one} so {one}",

@@ -102,7 +102,12 @@ def _ranked(table: FileColumns) -> list[Tagged]:
     schemes = [one for one in found if one.tags.has_scheme]
     best_words = max(
         found,
-        key=lambda one: (one.words.is_list, len(one.words.vocabulary), -order[one.words.name]),
+        key=lambda one: (
+            one.words.is_list,
+            one.words.is_named(_WORD_NAMES),
+            len(one.words.vocabulary),
+            -order[one.words.name],
+        ),
     )
     made = []
     for one in found:
