@@ -125,7 +125,7 @@ def _inside(folder: Path) -> DetectedFiles:
     chosen = train or known
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
     parallel = parallel and all(map(_language, chosen))
-    if len(chosen) == 2 == len(train) and (made := _texts_with_labels(folder, known, train)):
+    if len(chosen) == 2 == len(train) and (made := _of_two_columns(folder, known, train)):
         return made
     if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
@@ -275,41 +275,23 @@ def _of_most_splits(folder: Path, known: Sequence[Path]) -> DetectedFiles | None
 
 
 def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
-    """Returns two files of corresponding lines, or files of a class each, by their names; None if
-    a file is no plain text, or their names differ in numbers alone.
+    """Returns two files of two columns, or files of a class each, by their names; None if a file is
+    no plain text, or their names differ in numbers alone.
     """
     names = {re.sub(r"[\d_.-]+", "", one.name) for one in known}
     if not 1 < len(known) == len(names) or any(_form(one)[0] != "lines" for one in known):
         return None
-    if len(known) == 2 and _correspond(*known):
-        files: dict[str, str | dict[str, Any]] = {
-            "train": {"inputs": known[0].name, "targets": known[1].name}
-        }
-        doubt = f"line n of {known[1].name} is the target of line n of {known[0].name}."
-        return DetectedFiles(folder, files, _name(folder / "part"), [doubt])
+    if len(known) == 2 and (made := _of_two_columns(folder, known, known)):
+        return made
     stems = [one.name.partition(".")[0] for one in known]
     labels = stems if len(set(stems)) == len(known) else [_ending(one)[1:] for one in known]
     if len(set(labels)) < len(known):
         return None
     by_label = {label: one.name for label, one in zip(labels, known, strict=True)}
     doubt = f"each line of {listed(by_label.values())} is a text of the class of its file."
-    made = DetectedFormat("class_files", {"files": by_label})
+    format = DetectedFormat("class_files", {"files": by_label})
     name, folder = _name(folder / "part"), folder.resolve()
-    return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt], made)
-
-
-_FEWEST_LINES = 10
-_CORRELATED = 0.3  # least correlation of the lengths of corresponding lines
-
-
-def _correspond(one: Path, other: Path) -> bool:
-    """Returns whether two files have as many lines, of which long ones stand beside long ones."""
-    lengths = [[*map(len, Head(path).full_lines)] for path in (one, other)]
-    if _count_lines(one) != _count_lines(other) or len(lengths[0]) < _FEWEST_LINES:
-        return False
-    if any(len(set(own)) == 1 for own in lengths) or len(lengths[0]) != len(lengths[1]):
-        return False
-    return statistics.correlation(*lengths) > _CORRELATED
+    return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt], format)
 
 
 _ALIKE = 0.6  # least part of the columns of two files of one form that both have
@@ -348,30 +330,33 @@ def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles:
     return DetectedFiles(folder, {"train": largest.name}, name, [message])
 
 
-def _texts_with_labels(
+_CORRELATED = 0.3  # least correlation of the lengths of corresponding lines
+
+
+def _of_two_columns(
     folder: Path, known: Sequence[Path], train: Sequence[Path]
 ) -> DetectedFiles | None:
     """Returns the files of two columns, such as train_text.txt and train_labels.txt, or
-    train.en.txt and train.fr.txt; None if their numbers of lines differ, or they neither correspond
-    nor has one of them few different lines, which are labels.
+    train.en.txt and train.fr.txt; None if their numbers of lines differ, or neither few lines of
+    one differ, which are labels, nor long ones stand beside long ones.
     """
-    lines = {one: Head(one).lines for one in train}
-    if len(set(map(_count_lines, train))) > 1 or {usual_format_of(one) for one in train} != {
-        "lines"
-    }:
+    are_lines = {usual_format_of(one) for one in train} == {"lines"}
+    if not are_lines or len(set(map(_count_lines, train))) > 1:
         return None
-    texts, labels = sorted(train, key=lambda one: -len(set(lines[one])))
-    if len(set(lines[labels])) * 3 > len(lines[labels]):
-        if not _correspond(texts, labels):
-            return None
+    texts, labels = sorted(train, key=lambda one: -len(set(Head(one).lines)))
+    if len(set(Head(labels).lines)) * 3 > len(Head(labels).lines):
         texts, labels = train
-    files: dict[str, str | dict[str, str]] = {}
+        lengths = [[*map(len, Head(one).lines)] for one in train]
+        vary = min(len(set(own)) for own in lengths) > 1
+        if not vary or statistics.correlation(*lengths) < _CORRELATED:
+            return None
+    files: dict[str, str | dict[str, Any]] = {}
+    ends = [_parts(one)[1] or one.name for one in (texts, labels)]
     for split in ("train", "eval", "test"):
-        held = {_parts(one)[1]: one.name for one in known if _split_of_path(one, folder) == split}
-        if {_parts(texts)[1], _parts(labels)[1]} <= held.keys():
-            files[split] = {
-                "inputs": held[_parts(texts)[1]], "targets": held[_parts(labels)[1]]
-            }  # fmt: skip
+        of_split = (one for one in known if (_split_of_path(one, folder) or "train") == split)
+        held = {_parts(one)[1] or one.name: one.name for one in of_split}
+        if {*ends} <= held.keys():
+            files[split] = {"inputs": held[ends[0]], "targets": held[ends[1]]}
     doubts = [f"line n of {labels.name} is the target of line n of {texts.name}."]
     return DetectedFiles(folder, files, _name(texts), doubts)
 
