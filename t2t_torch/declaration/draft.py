@@ -244,36 +244,29 @@ def _of_empty_and_nested(table: FileColumns, made: Proposal) -> Iterator[str]:
 
 def _why_not(one: Inspected, table: FileColumns) -> str:
     """Returns why a column is unused, "" if only its kind is; NAME stands for its name."""
-    if not one.values:
-        return "empty"
-    if one.is_date:
-        return "dates"
-    if one.is_money:
-        return f"not plain numbers, such as {one.values[0]!r}; write 1234.5"
-    if one.is_identity and one.distinct == len(one.values):
-        why = "all values differ"
-        if one.is_number and not one.is_named("unnamed id uuid guid index key"):
-            why += '; to predict it: "targets": "NAME" of "text2real"'
-        return why
-    if one.splits:
-        return "names of splits"
-    if one.is_identity:
-        return "an identifier, by its name"
-    if one.is_plain and one.distinct == 1:
-        return f"{one.values[0]!r} in every row"
-    if one.is_address:
-        return "addresses or paths"
-    if other := table.derived.get(one.name):
-        return f"follows from {other!r}"
-    if one.is_about_rows:
-        return "metadata of the row, by its name"
-    if one.boilerplate > 0.5:
-        return "nearly the same words in every row"
-    if one.is_plain and one.is_number and not one.label:
-        return 'numbers; "features": {"dense": ["NAME"]} makes them inputs'
-    if one.label > 0.5:
-        return f"{one.distinct} labels"
-    return "text" if one.text > 0.2 else ""
+    first, other = next(iter(one.values), ""), table.derived.get(one.name)
+    all_differ = one.is_identity and one.distinct == len(one.values)
+    is_quantity = one.is_number and not one.is_named("unnamed id uuid guid index key")
+    reasons = {
+        "empty": not one.values,
+        "dates": one.is_date,
+        f"not plain numbers, such as {first!r}; write 1234.5": one.is_money,
+        'all values differ; to predict it: "targets": "NAME" of "text2real"': all_differ
+        and is_quantity,
+        "all values differ": all_differ,
+        "names of splits": one.splits,
+        "an identifier, by its name": one.is_identity,
+        f"{first!r} in every row": one.is_plain and one.distinct == 1,
+        "addresses or paths": one.is_address,
+        f"follows from {other!r}": other,
+        "metadata of the row, by its name": one.is_about_rows,
+        "nearly the same words in every row": one.boilerplate > 0.5,
+        'numbers; "features": {"dense": ["NAME"]} makes them inputs': one.is_number
+        and not one.label,
+        f"{one.distinct} labels": one.label > 0.5,
+        "text": one.text > 0.2,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
 
 
 _WORDS = 20_000  # words from which a tokenizer is chosen
