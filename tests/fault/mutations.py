@@ -8,8 +8,10 @@ in docs/explanation/reliability.md.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,7 +43,21 @@ def _starting_at(patch: Patch, start_of: Callable[..., int]) -> None:
     def begin(self: Any, *args: Any, **options: Any) -> None:
         start, size = options.pop("start", 0), options.get("world_size", 1)
         init(self, *args, **options)
-        self._start += start_of(self.plan, start, size)
+        first, step = self._numbers.args
+        first += start_of(self.plan, start, size)
+        self._numbers = functools.partial(itertools.count, first, step)
+
+    patch.setattr(TrainBatches, "__init__", begin)
+
+
+def _resumed(patch: Patch, change: Callable[[Any, int, int], None]) -> None:
+    """Changes resumed training batches by `change(batches, first, batches_per_epoch)`."""
+    init = TrainBatches.__init__
+
+    def begin(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        if options.get("start"):
+            change(self, self._numbers.args[0], self.plan.batches_per_epoch)
 
     patch.setattr(TrainBatches, "__init__", begin)
 
@@ -75,34 +91,22 @@ def second_offset_lost(patch: Patch) -> None:
 
 def skipped_in_each_epoch(patch: Patch) -> None:
     """3: what a resume skips is skipped in every epoch after it, too: epochs are tails."""
-    work = TrainBatches._work
 
-    def tails(self: Any) -> Iterator[Any]:
-        offset, index = self._start % self.plan.batches_per_epoch, self._start
-        for batch in work(self):
-            if index % self.plan.batches_per_epoch >= offset:
-                yield batch
-            index += self._step
+    def tails(batches: Any, first: int, size: int) -> None:
+        numbers = batches._numbers
+        batches._numbers = lambda: (n for n in numbers() if n % size >= first % size)
 
-    patch.setattr(TrainBatches, "_work", tails)
+    _resumed(patch, tails)
 
 
 def later_epochs_in_another_order(patch: Patch) -> None:
     """4: the epochs after a resumed one come in an order of their own."""
-    work = TrainBatches._work
 
-    def astray(self: Any) -> Iterator[Any]:
-        first = self._start // self.plan.batches_per_epoch if self._start else 10**9
-        batch = self.plan.batch
+    def astray(batches: Any, first: int, size: int) -> None:
+        batch = batches.plan.batch
+        batches.plan.batch = lambda n: batch(n + size * (n // size > first // size))
 
-        def elsewhere(index: int) -> Any:
-            epoch = index // self.plan.batches_per_epoch
-            return batch(index + (self.plan.batches_per_epoch if epoch > first else 0))
-
-        self.plan.batch = elsewhere
-        return work(self)
-
-    patch.setattr(TrainBatches, "_work", astray)
+    _resumed(patch, astray)
 
 
 def position_of_one_process(patch: Patch) -> None:
