@@ -31,8 +31,6 @@ from t2t_torch.text.subword import SmallVocabularyError
 from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
 from t2t_torch.text_problem import Text2TextProblem, TextProblem, VocabType
 
-_LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS)
-
 _IN_THE_DATA = (
     "kind", "files", "format", "options", "fields", "split_by", "features", "merge_labels"
 )  # fmt: skip
@@ -74,10 +72,8 @@ def attributes_of(
         "weight": 1,
     }
     attributes["sample_maker"] = SampleMaker(declaration, kind, columns, sizes)
-    assert declaration.files is not None
-    attributes["shards"] = {
-        split: getattr(declaration.shards, split.name.lower()) for split in declaration.files.splits
-    }
+    shards, splits = declaration.shards, declaration.own_files.splits
+    attributes["shards"] = {split: getattr(shards, split.name.lower()) for split in splits}
     return {**attributes, **suggested(declaration, family)}
 
 
@@ -292,7 +288,7 @@ def _refuse_others(
         _check_vocabularies(declaration, path, family)
     elif given := [key for key in _OF_VOCABULARY if getattr(declaration, key) is not None]:
         raise mistake(path, given[0], f"kind {name!r} has no vocabulary.")
-    labelled = [value for value in kind.fields.values() if value in _LABELLED]
+    labelled = [value for value in kind.fields.values() if value in schema.LABELLED]
     if declaration.labels and len(labelled) != 1:
         raise mistake(path, "labels", f"kind {name!r} has none that could be given.")
     if declaration.merge_labels and not labelled:
@@ -307,20 +303,12 @@ def _refuse_others(
 def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, schema.Column]:
     """Returns the column of each field: declared, the format's default, or of the same name."""
     columns = dict(declaration.fields)
-    assert declaration.files is not None
-    train = declaration.files.train
-    usual: Mapping[str, str] = schema.USUAL_COLUMNS.get(
-        (usual_format(declaration, path), declaration.kind), {}
-    )
-    parallel = {name: name for name in train.parallel}
+    known = {name: name for name in declaration.own_files.train.parallel}
+    known |= schema.USUAL_COLUMNS.get((usual_format(declaration, path), declaration.kind), {})
     for field in kind.fields:
-        if field in columns:
-            continue
-        if field in usual or field in parallel or not declaration.fields:
-            if field in kind.optional and field not in {**usual, **parallel}:
-                continue
-            columns[field] = schema.Column(column=(usual.get(field, field),))
-        elif field not in kind.optional:
+        if field in known or not (declaration.fields or field in kind.optional):
+            columns.setdefault(field, schema.Column(column=(known.get(field, field),)))
+        elif field not in (*columns, *kind.optional):
             what = f'kind {declaration.kind!r} needs it: "fields": {{"{field}": COLUMN}}.'
             raise mistake(path, "fields", f"{field!r} is missing; {what}")
     return columns
@@ -333,8 +321,7 @@ def usual_format(declaration: Declaration, path: Path) -> str:
             known = nearest(declaration.format, FORMATS)
             raise mistake(path, "format", f"there is no format {declaration.format!r}.{known}")
         return declaration.format
-    assert declaration.files is not None
-    train = declaration.files.train
+    train = declaration.own_files.train
     if train.parallel:
         return "parallel"
     # A folder has no extension.
@@ -360,7 +347,7 @@ def format_like(
     """
     declaration = problem.declaration
     usual = usual_format(declaration, problem.declared_in)
-    train = declaration.files.train.paths if declaration.files else ()
+    train = declaration.own_files.train.paths
     is_same = bool(train) and _extension(path) == _extension(Path(train[0]))
     name = (usual if is_same else "") or usual_format_of(path)
     options = declaration.options if name == usual else {}
@@ -442,8 +429,7 @@ class DeclaredProblem(FromJson):
         Raises:
           DataError: a row is bad, unless bad rows are skipped; or the split has no rows.
         """
-        files = self.declaration.files
-        assert files is not None
+        files = self.declaration.own_files
         held_out = [one for one in files.splits if files.of(one).is_held_out]
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # Bad rows of the training files were already reported for the training split.

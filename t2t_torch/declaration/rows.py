@@ -42,9 +42,8 @@ class RowFiles:
     """
 
     def __init__(self, declaration: Declaration, path: Path, tmp_dir: Path) -> None:
-        assert declaration.files is not None
         self._declaration = declaration
-        self._files = declaration.files
+        self._files = declaration.own_files
         self._path = path
         self._folders = (tmp_dir, path.parent)
 
@@ -539,8 +538,7 @@ class SampleMaker:
         self._labels = frozenset(declaration.labels)
         self._merged = declaration.merge_labels
         self._sizes = sizes
-        assert declaration.files is not None
-        files = declaration.files
+        files = declaration.own_files
         self._parts = [(split, files.of(split).part) for split in files.splits]
         self._wanted = {s: files.of(s).rows for s in files.splits if files.of(s).rows}
         self._split_by = declaration.split_by
@@ -559,7 +557,7 @@ class SampleMaker:
             for field, value, column in self._fields
             if value is FieldType.TEXT and len(column.column) == 1
         }
-        self.labelled = [field for field, value, _ in self._fields if value in _LABELS]
+        self.labelled = [field for field, value, _ in self._fields if value in schema.LABELLED]
         aligned = (FieldType.TREE, FieldType.TAGS, FieldType.GAZETTEER)
         self.say: Callable[[str], None] = logging.warning
         self._sounds = [field for field, value, _ in self._fields if value is FieldType.SOUND]
@@ -623,7 +621,11 @@ class SampleMaker:
         """Adds a field to a sample."""
         try:
             made[field] = _CONVERSIONS[value](picked(row, column), column)
-            if self._merged and value in _LABELS and not isinstance(held := made[field], Mapping):
+            if (
+                self._merged
+                and value in schema.LABELLED
+                and not isinstance(held := made[field], Mapping)
+            ):
                 merged = [self._merged.get(one, one) for one in _items(held)]
                 made[field] = merged[0] if isinstance(held, str) else merged
             self._check(field, value, made)
@@ -636,7 +638,7 @@ class SampleMaker:
 
     def _check(self, field: str, value: FieldType, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value contradicts the declaration or the other fields."""
-        if self._labels and value in _LABELS:
+        if self._labels and value in schema.LABELLED:
             held = made[field] if isinstance(made[field], list | dict) else [made[field]]
             unknown = next((label for label in held if label not in self._labels), None)
             if unknown is not None:
@@ -792,7 +794,6 @@ def _items(held: Any) -> Sequence[Any]:
 
 _MOST_GROUPS = 500_000  # in memory
 _MOST_BEYOND = 1.5  # times the number of rows that is declared
-_LABELS = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS, FieldType.PROBABILITIES)
 
 
 def _drawn(

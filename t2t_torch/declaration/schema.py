@@ -290,6 +290,12 @@ class Declaration(_Part):
     models: Mapping[str, str] = {}
     max_input_length: Annotated[pydantic.StrictInt, pydantic.Field(ge=0)] = 0
 
+    @property
+    def own_files(self) -> Files:
+        """The files, which all declarations but mixtures have."""
+        assert self.files is not None
+        return self.files
+
     @classmethod
     def parse(cls, content: Mapping[str, Any], path: Path) -> Declaration:
         """Parses the content of a declaration file.
@@ -383,6 +389,9 @@ class FieldType(enum.Enum):
     SOUND = "the path of a sound file, from the folder of its list"
     PROBABILITIES = "a probability for each label"
     GAZETTEER = "for each word, labels and their weights"
+
+
+LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS, FieldType.PROBABILITIES)
 
 
 @dataclass(frozen=True)
