@@ -116,14 +116,8 @@ class RowFiles:
     def opened(self, split: Split, bad: BadRecords) -> Iterator[tuple[str, Iterator[Record]]]:
         """Yields the format and the rows of each file, or of each group of parallel files."""
         for files in self._groups(split):
-            path, options = next(iter(files.values())), dict(self._declaration.options)
-            if self._rows(split).parallel:
-                # The reader resolves paths in the first file's folder: use absolute ones.
-                options["files"] = {field: str(one.absolute()) for field, one in files.items()}
-                format_name = "parallel"
-            else:
-                format_name = self._format(path)
-            yield format_name, self._open(path, format_name, options, bad)
+            format_name = self._format(files[""]) if "" in files else "parallel"
+            yield format_name, self._open(files, format_name, bad)
 
     def _source(self, split: Split) -> Split:
         """Returns the split that has the files of a split: for a held-out one, train."""
@@ -134,24 +128,26 @@ class RowFiles:
         return self._files.of(self._source(split))
 
     def _groups(self, split: Split) -> list[dict[str, Path]]:
-        """Returns parallel files by field, matches of patterns in order; each other file alone."""
-        rows, named = self._rows(split), self._rows(split).parallel
-        if not named:
+        """Returns parallel files by field, matches of patterns in order; others alone, by ""."""
+        rows = self._rows(split)
+        if not rows.parallel:
             return [{"": path} for name in rows.paths for path in self._found(name, split)]
-        found = {field: self._found(name, split) for field, name in named.items()}
+        found = {field: self._found(name, split) for field, name in rows.parallel.items()}
         counts = {field: len(paths) for field, paths in found.items()}
         if len(set(counts.values())) > 1:
-            counted = ", ".join(
-                f"{n} for {field!r} ({named[field]})" for field, n in counts.items()
-            )
+            counted = ", ".join(f"{n} for {f!r} ({rows.parallel[f]})" for f, n in counts.items())
             what = f"as many files for each field were expected, not {counted}."
             raise mistake(self._path, f"files.{self._source(split).name.lower()}", what)
         together = zip(*found.values(), strict=True)
         return [dict(zip(found, paths, strict=True)) for paths in together]
 
     def _open(
-        self, path: Path, format_name: str, options: dict[str, object], bad: BadRecords
+        self, files: Mapping[str, Path], format_name: str, bad: BadRecords
     ) -> Iterator[Record]:
+        path, options = next(iter(files.values())), dict(self._declaration.options)
+        if "" not in files:
+            # The reader resolves paths in the first file's folder: use absolute ones.
+            options["files"] = {field: str(one.absolute()) for field, one in files.items()}
         try:
             yield from open_records(path, format=format_name, bad=bad, options=options)
         except UsageError as error:
@@ -217,14 +213,12 @@ class MissingColumnError(UnfitError):
 
     Attributes:
       wanted: the missing column.
-      found: the row's columns.
     """
 
     def __init__(self, wanted: str, found: Sequence[str]) -> None:
         self.wanted = wanted
-        self.found = tuple(found)
         # Includes nested names; their number is small unless the file is the wrong one.
-        super().__init__(f"there is no column {wanted!r}.{nearest(wanted, self.found[:100])}")
+        super().__init__(f"there is no column {wanted!r}.{nearest(wanted, found[:100])}")
 
 
 def picked(values: Mapping[str, Any], column: Column) -> list[Any]:

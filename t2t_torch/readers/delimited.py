@@ -96,7 +96,6 @@ def _match(head: Head, mark: str, *, is_named: bool) -> tuple[tuple[int, float, 
         return rank, Match(0.6, refusal=why)
     if not header.is_header:
         options["header"] = False
-        doubts.append(header.reason)
     doubts += header.doubts
     if number := _decimal_comma(rows):
         options["decimal"] = ","
@@ -499,15 +498,14 @@ class Header(NamedTuple):
     Attributes:
       is_header: True if the first row names the columns.
       evidence: sum of the evidence for it, negative against it.
-      reason: the strongest evidence against it, as a sentence.
-      doubts: a warning if the evidence is weak.
+      doubts: the strongest evidence against it, or a warning if the evidence for it is weak, as
+        sentences.
       repeated: number of later rows that repeat it.
       twice: a name of two columns, which makes the header invalid; "" if there is none.
     """
 
     is_header: bool
     evidence: float
-    reason: str
     doubts: Sequence[str]
     repeated: int = 0
     twice: str = ""
@@ -538,18 +536,19 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
         found.append((-2.0, f"two of its fields are {twice!r}"))
         evidence -= 2.0
     least, why = min(found)
-    why = why if least < 0 else "nothing in it differs from the rows below"
-    reason = f"the first row is read as data, not as column names: {why}."
     is_header = evidence > 0 and any(first)
     doubts = []
-    if is_header and evidence < _CLEAR:
+    if not is_header:
+        why = why if least < 0 else "nothing in it differs from the rows below"
+        doubts.append(f"the first row is read as data, not as column names: {why}.")
+    elif evidence < _CLEAR:
         doubts.append(
             f"the first row is read as the column names ({', '.join(first)}); if it is data, write "
             '"options": {"header": false}.'
         )
     if repeated and is_header and len(first) > 1:
         doubts.append(f"the header is repeated in {repeated} rows, which are bad and left out.")
-    return Header(is_header, evidence, reason, doubts, repeated, twice if is_header else "")
+    return Header(is_header, evidence, doubts, repeated, twice if is_header else "")
 
 
 def _of_column(cell: str, values: Sequence[str]) -> tuple[float, str]:

@@ -190,9 +190,8 @@ def _match_excel(head: Head) -> Match | None:
     width = max(len(row) for _, row in rows)
     cells = [[*map(_cell, row), *[None] * (width - len(row))] for _, row in rows[: 1 + _INSPECTED]]
     found = find_header([["" if v is None else str(v) for v in row] for row in cells])
-    if not found.is_header:
-        return Match(1.0, {"sheet": name, "header": False}, [*doubts, found.reason])
-    return Match(1.0, {"sheet": name}, [*doubts, *found.doubts])
+    options = {"sheet": name} if found.is_header else {"sheet": name, "header": False}
+    return Match(1.0, options, [*doubts, *found.doubts])
 
 
 @register_reader("excel", endings=(".xlsx", ".xlsm"), matches=_match_excel)

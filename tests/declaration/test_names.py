@@ -31,7 +31,10 @@ MIXED: dict[str, Any] = {"kind": "mixture", "files": None, "problems": KNOWN}
             r"\"problems\": no problem is named .*mean 'algorithmic_identity_binary40'",
         ),
         ({"problems": ["x_rev_rev", KNOWN[0]], "schedule": "step @0 1 1"}, "says '_rev' twice"),
-        ({"problems": ["mine", KNOWN[0]], "schedule": "step @0 1 1"}, "the problem itself: mine -> mine"),
+        (
+            {"problems": ["mine", KNOWN[0]], "schedule": "step @0 1 1"},
+            "the problem itself: mine -> mine",
+        ),
     ],
 )
 def test_a_mixture_of_what_cannot_be_mixed_is_refused(keys: dict[str, Any], told: str, declare):
