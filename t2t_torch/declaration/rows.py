@@ -535,7 +535,7 @@ class SampleMaker:
         files = declaration.own_files
         self._parts = [(split, files.of(split).part) for split in files.splits]
         self._wanted = {s: files.of(s).rows for s in files.splits if files.of(s).rows}
-        self._split_by = declaration.split_by
+        self._split_by = Column(column=declaration.split_by) if declaration.split_by else None
         beside = declaration.features
         types = {**kind.fields, **_OF_FEATURES}
         if beside.soft_labels:
@@ -770,7 +770,7 @@ class SampleMaker:
         an answer, share it.
         """
         if self._split_by:
-            group = picked(row, Column(column=self._split_by))
+            group = picked(row, self._split_by)
         else:
             group = [sample[field] for field in self._kind.group]
         if not all(type(one) is str for one in group):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LARGEST = 10_000_000
 """Maximum of any number in a declaration, such as the number of ids."""
 
+_Text = Annotated[str, pydantic.Field(min_length=1)]
+
 SPLITS = tuple(split.name.lower() for split in Split)
 
 
@@ -50,7 +52,7 @@ class Column(_Part):
     """
 
     column: tuple[str, ...]
-    split: Annotated[str, pydantic.Field(min_length=1)] | None = None
+    split: _Text | None = None
     join: str = " "
     one_hot: bool = False
 
@@ -271,7 +273,7 @@ class Declaration(_Part):
     format: str | None = None
     options: Mapping[str, Any] = {}
     fields: Mapping[str, Column] = {}
-    split_by: Annotated[tuple[str, ...], pydantic.BeforeValidator(_listed)] = ()
+    split_by: Annotated[tuple[_Text, ...], pydantic.BeforeValidator(_listed)] = ()
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
     vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=LARGEST)] | None = None
     use_vocab_from_other_problem: str | None = None
