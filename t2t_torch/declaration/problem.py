@@ -22,18 +22,14 @@ from t2t_torch.features.image_augmentation import parse
 from t2t_torch.files import read_text, replace_if_other, without_packing
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
-from t2t_torch.problem_types.multi import MultiProblem
-from t2t_torch.problem_types.task_mixture import TaskMixtureProblem
+from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.readers.detection import fitting_format
-from t2t_torch.readers.formats import FORMATS, format_of, usual_format_of
+from t2t_torch.readers.formats import FORMATS, usual_format_of
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.near_duplicates import NearDuplicates
 from t2t_torch.text.subword import SmallVocabularyError
 from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
 from t2t_torch.text_problem import Text2TextProblem, TextProblem, VocabType
-
-_LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS)
 
 _IN_THE_DATA = (
     "kind", "files", "format", "options", "fields", "split_by", "features", "merge_labels"
@@ -68,22 +64,16 @@ def attributes_of(
         attributes["metrics"] = metrics
         if isinstance(metrics, Mapping):  # targets without one keep their defaults
             attributes["metrics"] = {**_usual_metrics(family), **metrics}
-    if declaration.loss is not None:
-        attributes["loss"] = declaration.loss
-    if declaration.labels:
-        attributes["class_labels"] = declaration.labels
-    elif declaration.features.soft_labels:
-        attributes["class_labels"] = columns["targets"].column
+    if declaration.features.soft_labels:
+        attributes.setdefault("class_labels", columns["targets"].column)
     sizes = {
         "targets": attributes.get("target_size", 1),
         "dense": attributes.get("dense_size", 0),
         "weight": 1,
     }
     attributes["sample_maker"] = SampleMaker(declaration, kind, columns, sizes)
-    assert declaration.files is not None
-    attributes["shards"] = {
-        split: getattr(declaration.shards, split.name.lower()) for split in declaration.files.splits
-    }
+    shards, splits = declaration.shards, declaration.own_files.splits
+    attributes["shards"] = {split: getattr(shards, split.name.lower()) for split in splits}
     return {**attributes, **suggested(declaration, family)}
 
 
@@ -106,7 +96,7 @@ def _check_keys(
         ("features", "feature", dict.fromkeys(declaration.features.model_fields_set), features),
         ("vocabularies", "text", declaration.vocabularies, texts),
         ("fields", "field", declaration.fields, kind.fields),
-        ("settings", "setting", declaration.settings, kind.settings),
+        ("settings", "setting", declaration.settings, _known_settings(declaration, family)),
         ("metrics", "target", declaration.metrics, targets),
         ("loss", "target", declaration.loss, targets),
     ):
@@ -172,6 +162,11 @@ def _whole(lowest: int) -> tuple[Any, str]:
 
 _SETTINGS: Mapping[str, tuple[Any, str]] = {
     **dict.fromkeys(("max_turns", "chop_length", "min_word_count"), _whole(0)),
+    **dict.fromkeys(
+        "max_samples_for_vocab gazetteer_width target_size raw_targets max_context context_stride "
+        "height width channels sample_rate".split(),
+        _whole(1),
+    ),
     "oov_token": (Annotated[str, pydantic.Field(min_length=1)], "a word"),
     "resample": (bool, "true or false"),
     "tokenizer": (
@@ -187,7 +182,20 @@ _SETTINGS: Mapping[str, tuple[Any, str]] = {
         "a list of factors from 0.8 to 1.25",
     ),
 }
-"""Types of settings, and how they are named; the others are whole numbers from 1."""
+"""For each setting, which is a class attribute of the problem types that have it, its type."""
+
+_NOT_READ = ("max_queries", "max_documents")
+"""Settings of version 0.2 for the kind "queryrelevance"."""
+
+
+def _known_settings(declaration: Declaration, family: type[Problem]) -> set[str]:
+    """Returns the settings of a kind."""
+    known = {name for name in _SETTINGS if hasattr(family, name)}
+    if declaration.kind != "text2self":
+        known.discard("chop_length")  # of all problems, but for generated texts
+    if not getattr(family, "has_tokenizer", False):
+        known.discard("tokenizer")
+    return known.union(_NOT_READ if declaration.kind == "queryrelevance" else ())
 
 
 def _settings(declaration: Declaration, path: Path) -> dict[str, Any]:
@@ -208,13 +216,15 @@ def _settings(declaration: Declaration, path: Path) -> dict[str, Any]:
 
 
 def _attributes(declaration: Declaration) -> dict[str, Any]:
-    """Returns the class attributes of vocabularies and additional features."""
+    """Returns the class attributes of vocabularies, labels, loss and additional features."""
     said, beside = declaration.vocab_type, declaration.features
     return {
         "vocab_type": said and VocabType(said),
         "approx_vocab_size": declaration.vocab_size,
         "use_vocab_from_other_problem": declaration.use_vocab_from_other_problem,
         "vocabularies": dict(declaration.vocabularies),
+        "class_labels": declaration.labels,
+        "loss": declaration.loss,
         **{attribute: getattr(beside, key) for key, attribute in _ATTRIBUTES.items()},
         "gazetteer": beside.gazetteer is not None,
         "dense_size": beside.dense.size if beside.dense else 0,
@@ -222,13 +232,15 @@ def _attributes(declaration: Declaration) -> dict[str, Any]:
     }
 
 
-def _check_vocabularies(declaration: Declaration, path: Path, family: type[Problem]) -> None:
+_OF_VOCABULARY = ("vocab_type", "vocab_size", "use_vocab_from_other_problem")
+
+
+def _check_vocabularies(declaration: Declaration, path: Path, family: type[TextProblem]) -> None:
     """Raises RegistryError if "vocabularies" does not name a file for each text field."""
     given, key = declaration.vocabularies, "vocabularies"
     if not given:
         return
-    fields = family.text_fields if issubclass(family, TextProblem) else ()
-    if missing := [field for field in fields if field not in given]:
+    if missing := [field for field in family.text_fields if field not in given]:
         raise mistake(path, key, f"names no file for {', '.join(missing)}; each text needs one.")
     if len(set(given.values())) > 1 and not issubclass(family, Text2TextProblem):
         raise mistake(path, key, f"the texts of kind {declaration.kind!r} have one vocabulary.")
@@ -236,8 +248,7 @@ def _check_vocabularies(declaration: Declaration, path: Path, family: type[Probl
         if Path(file).name != file or not file.startswith("vocab."):
             what = f"expected the name of a file, vocab.NAME.SUFFIX, not {file!r}."
             raise mistake(path, f"{key}.{field}", what)
-    others = ("vocab_type", "vocab_size", "use_vocab_from_other_problem")
-    if both := [name for name in others if getattr(declaration, name) is not None]:
+    if both := [name for name in _OF_VOCABULARY if getattr(declaration, name) is not None]:
         raise mistake(path, both[0], f'"{key}" names the files. Give one of them.')
 
 
@@ -254,8 +265,8 @@ _ATTRIBUTES = {
 
 
 _OF_MIXTURES = {
-    "problems": schema.MIXTURES,
-    "schedule": schema.MIXTURES,
+    "problems": tuple(schema.MIXTURES),
+    "schedule": tuple(schema.MIXTURES),
     "models": ("multi",),
     "max_input_length": ("taskmixture",),
 }
@@ -273,12 +284,11 @@ def _refuse_others(
         if getattr(declaration, key):
             listed = " and ".join(map(repr, kinds))
             raise mistake(path, key, f"is for kind {listed}, not for {name!r}.")
-    if not issubclass(family, TextProblem):
-        for key in ("vocab_type", "vocab_size", "use_vocab_from_other_problem"):
-            if getattr(declaration, key) is not None:
-                raise mistake(path, key, f"kind {name!r} has no vocabulary.")
-    _check_vocabularies(declaration, path, family)
-    labelled = [value for value in kind.fields.values() if value in _LABELLED]
+    if issubclass(family, TextProblem):
+        _check_vocabularies(declaration, path, family)
+    elif given := [key for key in _OF_VOCABULARY if getattr(declaration, key) is not None]:
+        raise mistake(path, given[0], f"kind {name!r} has no vocabulary.")
+    labelled = [value for value in kind.fields.values() if value in schema.LABELLED]
     if declaration.labels and len(labelled) != 1:
         raise mistake(path, "labels", f"kind {name!r} has none that could be given.")
     if declaration.merge_labels and not labelled:
@@ -293,20 +303,12 @@ def _refuse_others(
 def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, schema.Column]:
     """Returns the column of each field: declared, the format's default, or of the same name."""
     columns = dict(declaration.fields)
-    assert declaration.files is not None
-    train = declaration.files.train
-    usual: Mapping[str, str] = schema.USUAL_COLUMNS.get(
-        (usual_format(declaration, path), declaration.kind), {}
-    )
-    parallel = {name: name for name in train.parallel}
+    known = {name: name for name in declaration.own_files.train.parallel}
+    known |= schema.USUAL_COLUMNS.get((usual_format(declaration, path), declaration.kind), {})
     for field in kind.fields:
-        if field in columns:
-            continue
-        if field in usual or field in parallel or not declaration.fields:
-            if field in kind.optional and field not in {**usual, **parallel}:
-                continue
-            columns[field] = schema.Column(column=(usual.get(field, field),))
-        elif field not in kind.optional:
+        if field in known or not (declaration.fields or field in kind.optional):
+            columns.setdefault(field, schema.Column(column=(known.get(field, field),)))
+        elif field not in (*columns, *kind.optional):
             what = f'kind {declaration.kind!r} needs it: "fields": {{"{field}": COLUMN}}.'
             raise mistake(path, "fields", f"{field!r} is missing; {what}")
     return columns
@@ -319,8 +321,7 @@ def usual_format(declaration: Declaration, path: Path) -> str:
             known = nearest(declaration.format, FORMATS)
             raise mistake(path, "format", f"there is no format {declaration.format!r}.{known}")
         return declaration.format
-    assert declaration.files is not None
-    train = declaration.files.train
+    train = declaration.own_files.train
     if train.parallel:
         return "parallel"
     # A folder has no extension.
@@ -328,9 +329,7 @@ def usual_format(declaration: Declaration, path: Path) -> str:
 
 
 def format_like(
-    problem: DeclaredProblem,
-    path: Path,
-    fits: Callable[[str, Mapping[str, Any]], bool] | None = None,
+    problem: DeclaredProblem, path: Path, fits: Callable[[str, Mapping[str, Any]], bool]
 ) -> tuple[str, dict[str, Any]]:
     """Returns the format of another file, and the options with which it is read.
 
@@ -348,16 +347,11 @@ def format_like(
     """
     declaration = problem.declaration
     usual = usual_format(declaration, problem.declared_in)
-    train = declaration.files.train.paths if declaration.files else ()
+    train = declaration.own_files.train.paths
     is_same = bool(train) and _extension(path) == _extension(Path(train[0]))
-    try:
-        name = usual if is_same and usual else format_of(path)
-    except DataError:
-        if fits is None:
-            raise
-        return fitting_format(path, None, fits)
-    options = dict(declaration.options) if name == usual else {}
-    return (name, options) if fits is None else fitting_format(path, (name, options), fits)
+    name = (usual if is_same else "") or usual_format_of(path)
+    options = declaration.options if name == usual else {}
+    return fitting_format(path, (name, options) if name else None, fits)
 
 
 def _extension(path: Path) -> str:
@@ -365,8 +359,6 @@ def _extension(path: Path) -> str:
     return Path(without_packing(path.name)).suffix.lower()
 
 
-_BESIDE = ("gazetteer", "dense", "weight")
-"""Fields whose columns are in "features"."""
 _VARYING = ("jsonl", "json")
 """Formats whose rows may have different columns."""
 
@@ -388,13 +380,6 @@ class FromJson(Problem):
         """Pickles the declaration's content: other processes need not read the file."""
         made_from = str(self.declared_in), self.said, self.was_reversed, self.was_copy
         return _made_again, made_from, self.__dict__
-
-
-_MIXTURES: Mapping[str, type[Problem]] = {
-    "mixture": MixtureProblem,
-    "taskmixture": TaskMixtureProblem,
-    "multi": MultiProblem,
-}
 
 
 class DeclaredProblem(FromJson):
@@ -444,8 +429,7 @@ class DeclaredProblem(FromJson):
         Raises:
           DataError: a row is bad, unless bad rows are skipped; or the split has no rows.
         """
-        files = self.declaration.files
-        assert files is not None
+        files = self.declaration.own_files
         held_out = [one for one in files.splits if files.of(one).is_held_out]
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # Bad rows of the training files were already reported for the training split.
@@ -525,7 +509,7 @@ class DeclaredProblem(FromJson):
                 for field, column in self.sample_maker.columns.items()
                 if error.wanted in column.column
             ]
-            room = "features" if keys and keys[0] in _BESIDE else "fields"
+            room = "features" if keys and keys[0] in schema.Beside.model_fields else "fields"
             key = f"{room}.{keys[0]}" if keys else "split_by"
             raise DataError(
                 f"{mistake(self.declared_in, key, str(error))} (Columns of {record.place.path}.)"
@@ -654,19 +638,20 @@ def _class_of(content: str, path: Path) -> type[FromJson]:
         "declared_in": path,
         "said": content,
     }
-    name = f"Declared_{declaration.problem}"
-    if declaration.kind in schema.MIXTURES:
-        base = _MIXTURES[declaration.kind]
-        attributes = {**common, **_mixture(declaration, path, base)}
-        return cast("type[FromJson]", type(name, (FromJson, base), attributes))
-    if declaration.kind not in schema.KINDS:
-        known = nearest(declaration.kind, (*schema.KINDS, *schema.MIXTURES))
+    kinds = {**schema.KINDS, **schema.MIXTURES}
+    if declaration.kind not in kinds:
+        known = nearest(declaration.kind, kinds)
         raise mistake(path, "kind", f"there is no kind {declaration.kind!r}.{known}")
-    kind = schema.KINDS[declaration.kind]
-    family = kind.family_class()
-    attributes = {**common, **attributes_of(declaration, path, kind, family)}
-    attributes |= declared_settings(said, family)
-    return cast("type[FromJson]", type(name, (DeclaredProblem, family), attributes))
+    kind = kinds[declaration.kind]
+    family, base = kind.family_class(), FromJson
+    if declaration.kind in schema.MIXTURES:
+        attributes = _mixture(declaration, path, family)
+    else:
+        base = DeclaredProblem
+        attributes = attributes_of(declaration, path, kind, family)
+        attributes |= declared_settings(said, family)
+    name = f"Declared_{declaration.problem}"
+    return cast("type[FromJson]", type(name, (base, family), {**common, **attributes}))
 
 
 def _mixture(declaration: Declaration, path: Path, base: type[Problem]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from absl import logging
 
 from t2t_torch.declaration import schema
 from t2t_torch.declaration.schema import Column, Declaration, FieldType, mistake, nearest
-from t2t_torch.errors import DataError, UsageError
+from t2t_torch.errors import DataError, UsageError, listed
 from t2t_torch.mode import Split
 from t2t_torch.readers.conll import FILES as BIO_FILES
 from t2t_torch.readers.conll import file_of
@@ -42,9 +42,8 @@ class RowFiles:
     """
 
     def __init__(self, declaration: Declaration, path: Path, tmp_dir: Path) -> None:
-        assert declaration.files is not None
         self._declaration = declaration
-        self._files = declaration.files
+        self._files = declaration.own_files
         self._path = path
         self._folders = (tmp_dir, path.parent)
 
@@ -62,10 +61,7 @@ class RowFiles:
         Raises:
           RegistryError: a pattern is invalid, or parallel patterns differ in number of matches.
         """
-        rows = self._rows(split)
-        if rows.parallel:
-            return [path for together in self._parallel(split) for path in together.values()]
-        return [path for name in rows.paths for path in self._found(name, split)]
+        return [path for files in self._groups(split) for path in files.values()]
 
     def check(self) -> None:
         """Checks that all files exist, and each belongs to one split only.
@@ -119,45 +115,39 @@ class RowFiles:
 
     def opened(self, split: Split, bad: BadRecords) -> Iterator[tuple[str, Iterator[Record]]]:
         """Yields the format and the rows of each file, or of each group of parallel files."""
-        options = dict(self._declaration.options)
-        if self._rows(split).parallel:
-            for together in self._parallel(split):
-                # The reader resolves paths in the first file's folder: use absolute ones.
-                files = {field: path.absolute() for field, path in together.items()}
-                options["files"] = {field: str(path) for field, path in files.items()}
-                first = next(iter(files.values()))
-                yield "parallel", self._open(first, "parallel", options, bad)
-            return
-        for path in self.paths(split):
-            format_name = self._format(path)
-            yield format_name, self._open(path, format_name, options, bad)
+        for files in self._groups(split):
+            format_name = self._format(files[""]) if "" in files else "parallel"
+            yield format_name, self._open(files, format_name, bad)
+
+    def _source(self, split: Split) -> Split:
+        """Returns the split that has the files of a split: for a held-out one, train."""
+        return Split.TRAIN if self._files.of(split).is_held_out else split
 
     def _rows(self, split: Split) -> schema.Rows:
         """Returns the source of a split's rows; for a held-out split, train's."""
-        rows = self._files.of(split)
-        return self._files.train if rows.is_held_out else rows
+        return self._files.of(self._source(split))
 
-    def _parallel(self, split: Split) -> list[Mapping[str, Path]]:
-        """Returns the groups of parallel files by field; matches of patterns in order."""
-        named = self._rows(split).parallel
-        found = {field: self._found(name, split) for field, name in named.items()}
+    def _groups(self, split: Split) -> list[dict[str, Path]]:
+        """Returns parallel files by field, matches of patterns in order; others alone, by ""."""
+        rows = self._rows(split)
+        if not rows.parallel:
+            return [{"": path} for name in rows.paths for path in self._found(name, split)]
+        found = {field: self._found(name, split) for field, name in rows.parallel.items()}
         counts = {field: len(paths) for field, paths in found.items()}
         if len(set(counts.values())) > 1:
-            counted = ", ".join(
-                f"{n} for {field!r} ({named[field]})" for field, n in counts.items()
-            )
+            counted = ", ".join(f"{n} for {f!r} ({rows.parallel[f]})" for f, n in counts.items())
             what = f"as many files for each field were expected, not {counted}."
-            raise mistake(self._path, f"files.{self._owner(split)}", what)
+            raise mistake(self._path, f"files.{self._source(split).name.lower()}", what)
         together = zip(*found.values(), strict=True)
         return [dict(zip(found, paths, strict=True)) for paths in together]
 
-    def _owner(self, split: Split) -> str:
-        """Returns the key in "files" with the source of a split."""
-        return (Split.TRAIN if self._files.of(split).is_held_out else split).name.lower()
-
     def _open(
-        self, path: Path, format_name: str, options: dict[str, object], bad: BadRecords
+        self, files: Mapping[str, Path], format_name: str, bad: BadRecords
     ) -> Iterator[Record]:
+        path, options = next(iter(files.values())), dict(self._declaration.options)
+        if "" not in files:
+            # The reader resolves paths in the first file's folder: use absolute ones.
+            options["files"] = {field: str(one.absolute()) for field, one in files.items()}
         try:
             yield from open_records(path, format=format_name, bad=bad, options=options)
         except UsageError as error:
@@ -180,14 +170,13 @@ class RowFiles:
                 if path.exists():
                     return [path]
                 if any(mark in name for mark in "*?["):
-                    top = Path(expanded.anchor) if expanded.anchor else folder
-                    pattern = expanded.relative_to(expanded.anchor) if expanded.anchor else expanded
-                    matching = sorted(top.glob(str(pattern)))
-                    if matching:
+                    pattern = str(expanded.relative_to(expanded.anchor))
+                    if matching := sorted((folder / expanded.anchor).glob(pattern)):
                         return matching
         except (ValueError, RuntimeError, OSError) as error:  # raised by pathlib for invalid names
             what = f"{name!r} is no path and no pattern: {error}."
-            raise mistake(self._path, f"files.{self._owner(split)}", what) from None
+            key = f"files.{self._source(split).name.lower()}"
+            raise mistake(self._path, key, what) from None
         return [self._folders[0] / expanded]
 
     def _files_in(self, path: Path) -> list[Path]:
@@ -224,14 +213,12 @@ class MissingColumnError(UnfitError):
 
     Attributes:
       wanted: the missing column.
-      found: the row's columns.
     """
 
     def __init__(self, wanted: str, found: Sequence[str]) -> None:
         self.wanted = wanted
-        self.found = tuple(found)
         # Includes nested names; their number is small unless the file is the wrong one.
-        super().__init__(f"there is no column {wanted!r}.{nearest(wanted, self.found[:100])}")
+        super().__init__(f"there is no column {wanted!r}.{nearest(wanted, found[:100])}")
 
 
 def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
@@ -249,17 +236,6 @@ def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
         else:
             raise MissingColumnError(name, list(values))
     return found
-
-
-def converted(value: FieldType, parts: Sequence[Any], column: Column) -> Any:
-    """Returns a field's value, converted from a row's values in the field's columns.
-
-    Raises:
-      UnfitError, ValueError: the values are invalid for the field.
-    """
-    if value is FieldType.PROBABILITIES and len(parts) > 1:
-        parts = [dict(zip(column.column, parts, strict=True))]
-    return _CONVERSIONS[value](parts, column)
 
 
 def text(parts: Sequence[Any], column: Column) -> str:
@@ -428,12 +404,11 @@ def image(parts: Sequence[Any], column: Column) -> Any:
 
 
 def probabilities(parts: Sequence[Any], column: Column) -> dict[str, float]:
-    """Returns a probability for each label."""
-    if not isinstance(parts[0], Mapping):
-        raise UnfitError(f"{_short(parts[0])} is no mapping of labels to probabilities")
-    made = {
-        str(name): number_of(0.0 if value is None else value) for name, value in parts[0].items()
-    }
+    """Returns a probability for each label: of a mapping, or of a column for each label."""
+    held = parts[0] if len(parts) == 1 else dict(zip(column.column, parts, strict=True))
+    if not isinstance(held, Mapping):
+        raise UnfitError(f"{_short(held)} is no mapping of labels to probabilities")
+    made = {str(name): number_of(0.0 if value is None else value) for name, value in held.items()}
     good = min(made.values(), default=-1.0) >= 0
     if not good or not math.isclose(sum(made.values()), 1.0, abs_tol=_SUM_TOLERANCE):
         raise UnfitError(f"{_short(made)} is no distribution: their sum is to be 1")
@@ -486,6 +461,7 @@ _CONVERSIONS: Mapping[FieldType, Callable[[Sequence[Any], Column], Any]] = {
     FieldType.PROBABILITIES: probabilities,
     FieldType.GAZETTEER: gazetteer,
 }
+"""Functions of a row's values in a field's columns; they raise UnfitError or ValueError."""
 
 
 def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) -> list[Any]:
@@ -523,6 +499,14 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
+_OF_FEATURES = {
+    "gazetteer": FieldType.GAZETTEER,
+    "dense": FieldType.NUMBERS,
+    "weight": FieldType.NUMBERS,
+}
+"""Types of the fields whose columns are in "features"."""
+
+
 class SampleMaker:
     """Converts rows to samples.
 
@@ -548,31 +532,26 @@ class SampleMaker:
         self._labels = frozenset(declaration.labels)
         self._merged = declaration.merge_labels
         self._sizes = sizes
-        assert declaration.files is not None
-        files = declaration.files
+        files = declaration.own_files
         self._parts = [(split, files.of(split).part) for split in files.splits]
         self._wanted = {s: files.of(s).rows for s in files.splits if files.of(s).rows}
-        self._split_by = declaration.split_by
+        self._split_by = Column(column=declaration.split_by) if declaration.split_by else None
         beside = declaration.features
-        fields = {field: kind.fields[field] for field in columns}
+        types = {**kind.fields, **_OF_FEATURES}
         if beside.soft_labels:
-            fields["targets"] = FieldType.PROBABILITIES
-        self._fields = [(field, value, columns[field]) for field, value in fields.items()]
-        if beside.gazetteer:
-            self._fields.append(("gazetteer", FieldType.GAZETTEER, beside.gazetteer))
-        if beside.dense:
-            self._fields.append(("dense", FieldType.NUMBERS, beside.dense.column))
-        if beside.weight:
-            self._fields.append(("weight", FieldType.NUMBERS, beside.weight))
+            types["targets"] = FieldType.PROBABILITIES
+        dense = beside.dense and beside.dense.column
+        given = {"gazetteer": beside.gazetteer, "dense": dense, "weight": beside.weight, **columns}
+        self._fields = [
+            (f, value, column) for f, value in types.items() if (column := given.get(f))
+        ]
         # Most fields are texts of one column and need no conversion.
-        self._texts = [
-            (field, column, column.column[0])
+        self._texts = {
+            field
             for field, value, column in self._fields
             if value is FieldType.TEXT and len(column.column) == 1
-        ]
-        texts = [field for field, *_ in self._texts]
-        self.labelled = [field for field, value, _ in self._fields if value in _LABELS]
-        self._others = [one for one in self._fields if one[0] not in texts]
+        }
+        self.labelled = [field for field, value, _ in self._fields if value in schema.LABELLED]
         aligned = (FieldType.TREE, FieldType.TAGS, FieldType.GAZETTEER)
         self.say: Callable[[str], None] = logging.warning
         self._sounds = [field for field, value, _ in self._fields if value is FieldType.SOUND]
@@ -597,35 +576,32 @@ class SampleMaker:
                 raise UnfitError(f"{path} is not there")
             sample[field] = path
 
-    def sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def sample(
+        self, row: Mapping[str, Any], fields: Collection[str] | None = None
+    ) -> dict[str, Any]:
         """Returns the sample of a row, by field.
+
+        Args:
+          row: the row.
+          fields: the fields that are needed, whose columns the row has; None: all.
 
         Raises:
           MissingColumnError: the row lacks a column.
           UnfitError: a value is invalid for its field; names the column.
         """
         made: dict[str, Any] = {}
-        for field, column, name in self._texts:
-            held = row.get(name)
+        for field, value, column in self._fields:
+            if fields is not None and field not in fields:
+                continue
+            held = row.get(column.column[0]) if field in self._texts else None
             if type(held) is str and held and not held.isspace():
                 made[field] = held
             else:
-                self._make(made, row, field, FieldType.TEXT, column)
-        for field, value, column in self._others:
-            self._make(made, row, field, value, column)
+                self._make(made, row, field, value, column)
         if self._is_aligned:
             self._check_words(made)
         if "weight" in made:
             made["weight"] = made["weight"][0]
-        return made
-
-    def inputs(self, row: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-        """Returns the given fields of a row's sample, as `sample`; other columns may be missing."""
-        made: dict[str, Any] = {}
-        for field, value, column in self._fields:
-            if field in fields:
-                self._make(made, row, field, value, column)
-        self._check_words(made)
         return made
 
     def _make(
@@ -638,8 +614,12 @@ class SampleMaker:
     ) -> None:
         """Adds a field to a sample."""
         try:
-            made[field] = converted(value, picked(row, column), column)
-            if self._merged and value in _LABELS and not isinstance(held := made[field], Mapping):
+            made[field] = _CONVERSIONS[value](picked(row, column), column)
+            if (
+                self._merged
+                and value in schema.LABELLED
+                and not isinstance(held := made[field], Mapping)
+            ):
                 merged = [self._merged.get(one, one) for one in _items(held)]
                 made[field] = merged[0] if isinstance(held, str) else merged
             self._check(field, value, made)
@@ -652,7 +632,7 @@ class SampleMaker:
 
     def _check(self, field: str, value: FieldType, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value contradicts the declaration or the other fields."""
-        if self._labels and value in _LABELS:
+        if self._labels and value in schema.LABELLED:
             held = made[field] if isinstance(made[field], list | dict) else [made[field]]
             unknown = next((label for label in held if label not in self._labels), None)
             if unknown is not None:
@@ -766,7 +746,7 @@ class SampleMaker:
         )
         for place, absent in (("training", there - kept), (asked.name.lower(), kept - there)):
             if absent and asked in self._wanted:
-                names = ", ".join(sorted(absent)[:5]) + (", ..." if len(absent) > 5 else "")
+                names = listed(sorted(absent))
                 self.say(f"{len(absent):,} labels are absent from {place!r}: {names}.")
         return held
 
@@ -790,7 +770,7 @@ class SampleMaker:
         an answer, share it.
         """
         if self._split_by:
-            group = picked(row, Column(column=self._split_by))
+            group = picked(row, self._split_by)
         else:
             group = [sample[field] for field in self._kind.group]
         if not all(type(one) is str for one in group):
@@ -808,7 +788,6 @@ def _items(held: Any) -> Sequence[Any]:
 
 _MOST_GROUPS = 500_000  # in memory
 _MOST_BEYOND = 1.5  # times the number of rows that is declared
-_LABELS = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS, FieldType.PROBABILITIES)
 
 
 def _drawn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import pkgutil
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LARGEST = 10_000_000
 """Maximum of any number in a declaration, such as the number of ids."""
+
+_Text = Annotated[str, pydantic.Field(min_length=1)]
 
 SPLITS = tuple(split.name.lower() for split in Split)
 
@@ -50,7 +52,7 @@ class Column(_Part):
     """
 
     column: tuple[str, ...]
-    split: Annotated[str, pydantic.Field(min_length=1)] | None = None
+    split: _Text | None = None
     join: str = " "
     one_hot: bool = False
 
@@ -62,7 +64,7 @@ class Column(_Part):
         names = value.get("column")
         if names is None:
             return value
-        names = names if isinstance(names, list | tuple) else [names]
+        names = _listed(names)
         if not names or any(
             isinstance(name, bool) or not isinstance(name, int | str) or name == ""
             for name in names
@@ -74,8 +76,12 @@ class Column(_Part):
         return {**value, "column": tuple(str(name) for name in names)}
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _are_texts(values: Collection[Any]) -> bool:
+    return bool(values) and all(isinstance(one, str) and one for one in values)
 
 
 class Rows(_Part):
@@ -117,19 +123,19 @@ class Rows(_Part):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        if _is_text(value):
-            return {"paths": (value,)}
-        if isinstance(value, list) and value and all(map(_is_text, value)):
-            return {"paths": tuple(value)}
+        if _are_texts(_listed(value)):
+            return {"paths": tuple(_listed(value))}
         if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < 1:
             return {"part": float(value)}
         if isinstance(value, Mapping) and value.keys() == {"path", "where"} and value["where"]:
-            paths = value["path"] if isinstance(value["path"], list) else [value["path"]]
             where = value["where"].items() if isinstance(value["where"], Mapping) else ()
-            listed = {name: one if isinstance(one, list) else [one] for name, one in where}
+            listed = {name: _listed(one) for name, one in where}
             if listed and all(isinstance(x, str | int | float) for v in listed.values() for x in v):
-                return {"paths": paths, "where": {k: [*map(str, v)] for k, v in listed.items()}}
-        elif isinstance(value, Mapping) and value and all(map(_is_text, value.values())):
+                return {
+                    "paths": _listed(value["path"]),
+                    "where": {k: [*map(str, v)] for k, v in listed.items()},
+                }
+        elif isinstance(value, Mapping) and _are_texts(value.values()):
             return {"parallel": value}
         rows = value.get("rows") if isinstance(value, Mapping) and len(value) == 1 else None
         if type(rows) is int and rows > 0:
@@ -185,8 +191,7 @@ class Dense(_Part):
     def _short(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
             return value
-        names = value if isinstance(value, list) else [value]
-        return {"column": names, "size": len(names)}
+        return {"column": _listed(value), "size": len(_listed(value))}
 
 
 class Beside(_Part):
@@ -268,7 +273,7 @@ class Declaration(_Part):
     format: str | None = None
     options: Mapping[str, Any] = {}
     fields: Mapping[str, Column] = {}
-    split_by: tuple[str, ...] = ()
+    split_by: Annotated[tuple[_Text, ...], pydantic.BeforeValidator(_listed)] = ()
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
     vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=LARGEST)] | None = None
     use_vocab_from_other_problem: str | None = None
@@ -287,10 +292,11 @@ class Declaration(_Part):
     models: Mapping[str, str] = {}
     max_input_length: Annotated[pydantic.StrictInt, pydantic.Field(ge=0)] = 0
 
-    @pydantic.field_validator("split_by", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    @property
+    def own_files(self) -> Files:
+        """The files, which all declarations but mixtures have."""
+        assert self.files is not None
+        return self.files
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], path: Path) -> Declaration:
@@ -368,10 +374,6 @@ def _keys(location: tuple[int | str, ...]) -> list[str]:
     return list((Dense if location[-1] == "dense" else Column).model_fields)
 
 
-MIXTURES = ("mixture", "taskmixture", "multi")
-"""The kinds that refer to other problems and have no files of their own."""
-
-
 class FieldType(enum.Enum):
     """Type of a sample's field."""
 
@@ -391,7 +393,7 @@ class FieldType(enum.Enum):
     GAZETTEER = "for each word, labels and their weights"
 
 
-_VOCABULARY = ("max_samples_for_vocab", "min_word_count", "oov_token")
+LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS, FieldType.PROBABILITIES)
 
 
 @dataclass(frozen=True)
@@ -402,14 +404,12 @@ class ProblemKind:
       family: module in the package and class, separated by a colon.
       fields: by field of a sample, its type.
       group: fields whose equal rows stay in one split when rows are held out.
-      settings: the class attributes available in "settings".
       optional: fields that need no column.
     """
 
     family: str
     fields: Mapping[str, FieldType]
     group: tuple[str, ...] = ("inputs",)
-    settings: tuple[str, ...] = _VOCABULARY
     optional: tuple[str, ...] = ()
 
     def family_class(self) -> type[Problem]:
@@ -417,13 +417,10 @@ class ProblemKind:
         return cast("type[Problem]", pkgutil.resolve_name(f"t2t_torch.{self.family}"))
 
 
-_WORD = (*_VOCABULARY, "gazetteer_width")
-_REAL = (*_VOCABULARY, "target_size", "raw_targets")
 _CLASSIFICATION, _OF_WORDS = "problem_types.classification", "problem_types.words"
 _INPUTS, _TARGETS = {"inputs": FieldType.TEXT}, {"targets": FieldType.TEXT}
 _LABEL, _NUMBERS = {"targets": FieldType.LABEL}, {"targets": FieldType.NUMBERS}
 _PAIR = {"first": FieldType.TEXT, "second": FieldType.TEXT}
-_SOUND = ("sample_rate", "resample", "speeds")
 _COLUMNS_OF_SOUNDS = {
     "speech2text": {"inputs": "path", "targets": "text"},
     "audio2class": {"inputs": "path", "targets": "label"},
@@ -432,10 +429,7 @@ _COLUMNS_OF_SOUNDS = {
 KINDS: Mapping[str, ProblemKind] = {
     "text2text": ProblemKind("text_problem:Text2TextProblem", _INPUTS | _TARGETS),
     "text2self": ProblemKind(
-        "text_problem:Text2SelfProblem",
-        {"targets": FieldType.ANY_TEXT},
-        ("targets",),
-        (*_VOCABULARY, "chop_length"),
+        "text_problem:Text2SelfProblem", {"targets": FieldType.ANY_TEXT}, ("targets",)
     ),
     "text2class": ProblemKind(f"{_CLASSIFICATION}:Text2ClassProblem", _INPUTS | _LABEL),
     "text2multilabel": ProblemKind(
@@ -445,20 +439,15 @@ KINDS: Mapping[str, ProblemKind] = {
         f"{_CLASSIFICATION}:TextPair2ClassProblem", _PAIR | _LABEL, ("first", "second")
     ),
     "textpair2real": ProblemKind(
-        f"{_CLASSIFICATION}:TextPair2RealProblem", _PAIR | _NUMBERS, ("first", "second"), _REAL
+        f"{_CLASSIFICATION}:TextPair2RealProblem", _PAIR | _NUMBERS, ("first", "second")
     ),
-    "text2real": ProblemKind(
-        f"{_CLASSIFICATION}:Text2RealProblem", _INPUTS | _NUMBERS, settings=_REAL
-    ),
+    "text2real": ProblemKind(f"{_CLASSIFICATION}:Text2RealProblem", _INPUTS | _NUMBERS),
     "text2tags": ProblemKind(
-        f"{_OF_WORDS}:Text2TagsProblem",
-        {"inputs": FieldType.WORDS, "targets": FieldType.TAGS},
-        settings=(*_WORD, "tokenizer"),
+        f"{_OF_WORDS}:Text2TagsProblem", {"inputs": FieldType.WORDS, "targets": FieldType.TAGS}
     ),
     "intentslot": ProblemKind(
         f"{_OF_WORDS}:IntentSlotProblem",
         {"inputs": FieldType.WORDS, "intent": FieldType.LABEL, "slots": FieldType.TAGS},
-        settings=(*_WORD, "tokenizer"),
     ),
     "pairranking": ProblemKind(
         f"{_CLASSIFICATION}:PairRankingProblem",
@@ -469,39 +458,28 @@ KINDS: Mapping[str, ProblemKind] = {
         f"{_CLASSIFICATION}:QueryRelevanceProblem",
         {"query": FieldType.TEXT, "document": FieldType.TEXT, **_LABEL},
         ("query",),
-        (*_VOCABULARY, "max_queries", "max_documents"),  # two of earlier versions, not read
     ),
     "spanqa": ProblemKind(
         f"{_OF_WORDS}:SpanQAProblem",
         {"question": FieldType.TEXT, "context": FieldType.TEXT, "answers": FieldType.ANSWERS},
         ("context",),
-        (*_WORD, "max_context", "context_stride"),
     ),
     "text2tree": ProblemKind(
         f"{_OF_WORDS}:Text2TreeProblem",
         {"inputs": FieldType.WORDS, "targets": FieldType.TREE},
-        settings=_WORD,
         optional=("inputs",),
     ),
     "multiturn2class": ProblemKind(
-        f"{_CLASSIFICATION}:MultiTurn2ClassProblem",
-        {"inputs": FieldType.TEXTS, **_LABEL},
-        settings=(*_VOCABULARY, "max_turns"),
+        f"{_CLASSIFICATION}:MultiTurn2ClassProblem", {"inputs": FieldType.TEXTS, **_LABEL}
     ),
     "image2class": ProblemKind(
-        "problem_types.images:Image2ClassProblem",
-        {"inputs": FieldType.IMAGE, **_LABEL},
-        settings=("height", "width", "channels", "augmentation"),
+        "problem_types.images:Image2ClassProblem", {"inputs": FieldType.IMAGE, **_LABEL}
     ),
     "speech2text": ProblemKind(
-        "problem_types.speech:Speech2TextProblem",
-        {"inputs": FieldType.SOUND, **_TARGETS},
-        settings=(*_VOCABULARY, *_SOUND),
+        "problem_types.speech:Speech2TextProblem", {"inputs": FieldType.SOUND, **_TARGETS}
     ),
     "audio2class": ProblemKind(
-        "problem_types.speech:Audio2ClassProblem",
-        {"inputs": FieldType.SOUND, **_LABEL},
-        settings=_SOUND,
+        "problem_types.speech:Audio2ClassProblem", {"inputs": FieldType.SOUND, **_LABEL}
     ),
     "questioncontext2text": ProblemKind(
         "problem_types.text2text:QuestionContext2TextProblem",
@@ -510,6 +488,13 @@ KINDS: Mapping[str, ProblemKind] = {
     ),
 }
 """Kinds by their name in a declaration."""
+
+MIXTURES: Mapping[str, ProblemKind] = {
+    "mixture": ProblemKind("problem_types.mixture:MixtureProblem", {}),
+    "taskmixture": ProblemKind("problem_types.task_mixture:TaskMixtureProblem", {}),
+    "multi": ProblemKind("problem_types.multi:MultiProblem", {}),
+}
+"""The kinds that refer to other problems and have no files of their own."""
 
 USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("bio", "intentslot"): {"inputs": "words", "intent": "label", "slots": "tags"},
@@ -550,14 +535,10 @@ def check_names(declaration: Declaration, path: Path) -> None:
         for name in _names_in(said):
             if name not in known:
                 raise mistake(path, key, f"there is no {kind} {name!r}.{nearest(name, known)}")
-    other = declaration.use_vocab_from_other_problem
-    if other is not None:
-        if _base_name(other, "use_vocab_from_other_problem", path) == declaration.problem:
-            raise mistake(path, "use_vocab_from_other_problem", "names the problem itself.")
-        _check_problem(other, "use_vocab_from_other_problem", path)
-    _check_circle(declaration.problems, path, (declaration.problem,))
+    if (other := declaration.use_vocab_from_other_problem) is not None:
+        _check_problem(other, "use_vocab_from_other_problem", path, (declaration.problem,))
     for name in declaration.problems:
-        _check_problem(name, "problems", path)
+        _check_problem(name, "problems", path, (declaration.problem,))
 
 
 def _names_in(said: Any) -> list[str]:
@@ -566,35 +547,23 @@ def _names_in(said: Any) -> list[str]:
     return [said] if isinstance(said, str) else [name for one in held for name in _names_in(one)]
 
 
-def _base_name(name: str, key: str, path: Path) -> str:
-    """Returns a problem's name without `_rev` and `_copy`."""
+def _check_problem(name: str, key: str, path: Path, within: tuple[str, ...]) -> None:
+    """Raises RegistryError if there is no such problem, or it is one of those that name it.
+
+    The problems of a declared mixture are checked, too.
+    """
     try:
-        return parse_problem_name(name).base_name
+        base = parse_problem_name(name).base_name
+        if base not in (*within, *registry.list_names("problem")):
+            registry.problem(base)  # names created in a loop are known only after the import
     except RegistryError as error:
         raise mistake(path, key, str(error)) from None
-
-
-def _check_problem(name: str, key: str, path: Path) -> None:
-    """Raises RegistryError if there is no problem of this name."""
-    base = _base_name(name, key, path)
-    if base in registry.list_names("problem"):
-        return
-    try:
-        registry.problem(base)  # names created in a loop are known only after the file's import
-    except RegistryError as error:
-        raise mistake(path, key, str(error)) from None
-
-
-def _check_circle(names: tuple[str, ...], path: Path, within: tuple[str, ...]) -> None:
-    """Raises RegistryError if a mixture contains itself, also through other declared mixtures."""
+    if base in within:
+        circle = " -> ".join([*within[within.index(base) :], base])
+        raise mistake(path, key, f"names the problem itself: {circle}.")
     places = {entry.name: Path(entry.path) for entry in registry.entries("problem")}
-    for name in names:
-        base = _base_name(name, "problems", path)
-        if base in within:
-            cycle = " -> ".join([*within[within.index(base) :], base])
-            raise mistake(path, "problems", f"a mixture cannot mix itself: {cycle}.")
-        if base in places and places[base].suffix == ".json":
-            inner = content_of(places[base])
-            if inner.get("kind") in MIXTURES:
-                named = Declaration.parse(inner, places[base]).problems
-                _check_circle(named, places[base], (*within, base))
+    if key == "problems" and base in places and places[base].suffix == ".json":
+        inner = content_of(places[base])
+        if inner.get("kind") in MIXTURES:
+            for one in Declaration.parse(inner, places[base]).problems:
+                _check_problem(one, key, path, (*within, base))

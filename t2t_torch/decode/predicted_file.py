@@ -213,7 +213,7 @@ class PredictedFile:
     def _sample(self, record: Record) -> Mapping[str, Any]:
         """Returns the input of a row, by field."""
         if self._maker is not None:
-            made: dict[str, Any] = self._maker.inputs(record.values, self._fields)
+            made: dict[str, Any] = self._maker.sample(record.values, self._fields)
             self._maker.find_sounds(made, record)
             return made
         row = self._columns.sample(

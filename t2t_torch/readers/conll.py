@@ -21,7 +21,6 @@ from t2t_torch.readers.text_file import (
     aligned,
     blocks_of,
     column_of_field,
-    column_of_piece,
     split_at_blanks,
 )
 from t2t_torch.registry import register_reader
@@ -309,16 +308,15 @@ def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator
         elif len(words) != len(tags):
             longer = "words" if len(words) > len(tags) else "tags"
             line = lines[0] if longer == "words" else lines[1]
-            column = column_of_piece(line, min(len(words), len(tags)))
+            starts = [found.start() + 1 for found in re.finditer(r"[^ \t]+", line)]
+            column = starts[min(len(words), len(tags))]
             why = f"{len(words)} words, but {len(tags)} tags in {paths['tags'].name}"
             bad.report(Place(paths[longer], number, column), why)
-        elif len(lines) == 2:
-            yield Record(Place(paths["words"], number), {"words": words, "tags": tags})
-        elif label := lines[2].strip(" \t"):
-            values = {"words": words, "tags": tags, "label": label}
-            yield Record(Place(paths["words"], number), values)
-        else:
+        elif not all(labels := [line.strip(" \t") for line in lines[2:]]):
             bad.report(Place(paths["label"], number), "no label")
+        else:
+            values = dict(zip(FILES, (words, tags, *labels), strict=False))
+            yield Record(Place(paths["words"], number), values)
 
 
 _TAGS = {

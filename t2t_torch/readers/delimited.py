@@ -96,7 +96,6 @@ def _match(head: Head, mark: str, *, is_named: bool) -> tuple[tuple[int, float, 
         return rank, Match(0.6, refusal=why)
     if not header.is_header:
         options["header"] = False
-        doubts.append(header.reason)
     doubts += header.doubts
     if number := _decimal_comma(rows):
         options["decimal"] = ","
@@ -140,10 +139,8 @@ def _quotes(head: Head, mark: str) -> tuple[dict[str, Any], list[str]]:
         return {}, []
     if any(_ESCAPED_QUOTE.search(line) for line in head.full_lines):
         escaped = {"quoting": True, "escape": "\\"}
-        (plain, bad), (rows, others) = (
-            first_rows(head, mark, {"quoting": True}),
-            first_rows(head, mark, escaped),
-        )
+        plain, bad = first_rows(head, mark, {"quoting": True})
+        rows, others = first_rows(head, mark, escaped)
         if (len(rows), -others) > (len(plain), -bad):
             options = escaped if not usual else {"escape": "\\"}
             return options, [r'quotes in fields are marked by a backslash ("escape"): \" .']
@@ -177,11 +174,10 @@ def _encloses(lines: Sequence[str], delimiter: str) -> bool:
 
 def first_rows(head: Head, mark: str, options: Mapping[str, Any]) -> tuple[list[list[str]], int]:
     """Returns the first rows, without a header, and the number of bad ones."""
-    bad = BadRecords("skip")
-    lines = (EscapedFile if options.get("escape") else TextFile)(head.path, bad, head.encoding)
-    quoting = options.get("quoting", mark != "\t") and mark != BITEXT
-    rows = DelimitedRows(head.path, bad, mark, lines, quoting=quoting)
-    records = rows.records((), header=False)
+    bad, options = BadRecords("skip"), {"quoting": mark != "\t", **options}
+    records = read_csv(
+        head.path, bad, delimiter=mark, header=False, encoding=head.encoding, **options
+    )
     taken = [list(one.values.values()) for one in itertools.islice(records, MAX_HEAD_LINES)]
     return taken, bad.count
 
@@ -336,37 +332,34 @@ class DelimitedRows:
         """Returns the fields of a row with quotes; None if it is bad, which is reported."""
         taken: list[Numbered] = []
         fields: list[str] = []
-        position, opened, fault = 0, None, ""
+        position, opened, fault = 0, 0, ""
         delimiter, width = self.delimiter, len(self.names)
         while not fault:
+            opened = opened if taken else position
             if width and len(fields) == width:
-                opened = opened if taken else position
                 fault = self._wrong_width(width + 1, " or more")
-                break
-            if not line.startswith('"', position):
+            elif not line.startswith('"', position):
                 end = line.find(delimiter, position)
                 if end < 0:
-                    fields.append(without_end(line[position:]))
-                    return fields
+                    return [*fields, without_end(line[position:])]
                 fields.append(line[position:end])
                 position = end + 1
-                continue
-            opened = opened if taken else position
-            field, line, position, fault = self._quoted_field(line, position + 1, taken)
-            if fault:
-                break
-            fields.append(field)
-            if line.startswith(delimiter, position):
-                position += 1
-            elif line[position:] in _LINE_ENDS:
-                return fields
             else:
-                opened = opened if taken else position
-                fault = "text after the closing quote, where a delimiter was expected"
+                field, line, position, fault = self._quoted_field(line, position + 1, taken)
+                if fault:
+                    break
+                fields.append(field)
+                if line.startswith(delimiter, position):
+                    position += 1
+                elif line[position:] in _LINE_ENDS:
+                    return fields
+                else:
+                    opened = opened if taken else position
+                    fault = "text after the closing quote, where a delimiter was expected"
         if taken:
             fault = f"the quote that opens here has no fitting end ({fault})"
         self.lines.push_back(taken)
-        self.bad.report(Place(self.path, first, (opened or 0) + 1), fault)
+        self.bad.report(Place(self.path, first, opened + 1), fault)
         return None
 
     def _quoted_field(
@@ -507,15 +500,14 @@ class Header(NamedTuple):
     Attributes:
       is_header: True if the first row names the columns.
       evidence: sum of the evidence for it, negative against it.
-      reason: the strongest evidence against it, as a sentence.
-      doubts: a warning if the evidence is weak.
+      doubts: the strongest evidence against it, or a warning if the evidence for it is weak, as
+        sentences.
       repeated: number of later rows that repeat it.
       twice: a name of two columns, which makes the header invalid; "" if there is none.
     """
 
     is_header: bool
     evidence: float
-    reason: str
     doubts: Sequence[str]
     repeated: int = 0
     twice: str = ""
@@ -546,18 +538,19 @@ def find_header(rows: Sequence[Sequence[str]]) -> Header:
         found.append((-2.0, f"two of its fields are {twice!r}"))
         evidence -= 2.0
     least, why = min(found)
-    why = why if least < 0 else "nothing in it differs from the rows below"
-    reason = f"the first row is read as data, not as column names: {why}."
     is_header = evidence > 0 and any(first)
     doubts = []
-    if is_header and evidence < _CLEAR:
+    if not is_header:
+        why = why if least < 0 else "nothing in it differs from the rows below"
+        doubts.append(f"the first row is read as data, not as column names: {why}.")
+    elif evidence < _CLEAR:
         doubts.append(
             f"the first row is read as the column names ({', '.join(first)}); if it is data, write "
             '"options": {"header": false}.'
         )
     if repeated and is_header and len(first) > 1:
         doubts.append(f"the header is repeated in {repeated} rows, which are bad and left out.")
-    return Header(is_header, evidence, reason, doubts, repeated, twice if is_header else "")
+    return Header(is_header, evidence, doubts, repeated, twice if is_header else "")
 
 
 def _of_column(cell: str, values: Sequence[str]) -> tuple[float, str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_raw_lines
-from t2t_torch.readers.formats import FORMATS, format_of, open_records
+from t2t_torch.readers.formats import FORMATS, open_records, usual_format_of
 from t2t_torch.readers.head import NOT_IN_TEXT, SURE, Head, Match
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.reporter import message
@@ -57,10 +57,9 @@ def rank_formats(head: Head) -> list[RankedFormat]:
       DataError: it is a text of an encoding that cannot be inferred.
     """
     quoted = shlex.quote(str(head.path))
-    refused = ((score, what.replace("FILE", quoted)) for score, what in _refused(head))
     found = [
-        RankedFormat(score, "", Match(score, refusal=f"{head.path} is {what}"))
-        for score, what in refused
+        RankedFormat(one, "", Match(one, refusal=f"{head.path} is {what.replace('FILE', quoted)}"))
+        for one, what in _refused(head)
     ]
     for name, of in FORMATS.items():
         is_named = bool(of.endings) and head.has_ending(*(one.lower() for one in of.endings))
@@ -122,12 +121,8 @@ def fitting_format(
     Raises:
       DataError: neither the extension nor the content is of a known format.
     """
-    head, ways = Head(path), list[tuple[str, dict[str, Any]]]()
-    try:
-        name, options = declared or (format_of(path), {})
-        ways.append((name, {**_encoding_of(head, name), **options}))
-    except DataError:
-        name, options = "", {}
+    name, options = declared or (usual_format_of(path), {})
+    ways = [(name, {**_encoding_of(Head(path), name), **options})] if name else []
     share = _share(path, ways[0], fits) if ways else 0.0
     if not declared or share <= 0.5:
         try:
@@ -212,8 +207,7 @@ _MAGIC = {
     "* FROM TABLE' > NEW.csv",
     b"\x89HDF": "an HDF5 file. Export its table as CSV or Parquet.",
     b"\x93NUMPY": "an array of numpy. Save texts and labels as CSV.",
-    b"ARROW1": "an Arrow or Feather file. Save it as Parquet.",
-    b"FEA1": "a Feather file. Save it as Parquet.",
+    b"ARROW1|FEA1": "an Arrow or Feather file. Save it as Parquet.",
     b"Obj\x01": "an Avro file. Save it as Parquet.",
     b"\x80\x04\x95": "a pickle of Python, which is not loaded. Save its data as CSV or JSON.",
     b"RIFF": "a sound or a video, no data set. Give a list with the columns path and text, or a "
@@ -225,8 +219,8 @@ _MAGIC = {
     b".{257}ustar": "a tar archive. Unpack it, and give what comes out:  tar xf FILE",
     rb"\(\xb5/\xfd": "packed with zstd. Unpack it:  unzstd FILE",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive. Unpack it, and give what comes out:  7z x FILE",
-    b"\x89PNG": "one picture, no data set. Give a folder with a subfolder for each class.",
-    b"\xff\xd8\xff": "one picture, no data set. Give a folder with a subfolder for each class.",
+    b"\x89PNG|\xff\xd8\xff": "one picture, no data set. Give a folder with a subfolder for each "
+    "class.",
 }
 _HTML = re.compile(r"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 _ROOT = re.compile(

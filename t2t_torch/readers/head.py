@@ -114,12 +114,8 @@ class Head:
     @functools.cached_property
     def lines(self) -> Sequence[str]:
         """The first 1,000 lines that can be decoded, without ends; empty for folders and binary."""
-        if self.encoding:
-            whole = self._raw.decode(self.encoding, "ignore").removeprefix("\ufeff").split("\n")
-            if len(self._raw) == _READ or not whole[-1]:
-                whole.pop()
-            return [line.removesuffix("\r") for line in whole[:MAX_HEAD_LINES]]
-        raw = self._raw.removeprefix(codecs.BOM_UTF8).split(b"\n", MAX_HEAD_LINES)
+        text = self._raw.decode(self.encoding, "ignore").encode() if self.encoding else self._raw
+        raw = text.removeprefix(codecs.BOM_UTF8).split(b"\n", MAX_HEAD_LINES)
         if len(raw) > MAX_HEAD_LINES or len(self._raw) == _READ or not raw[-1]:
             raw.pop()
         lines = [one.decode() for one in raw if b"\0" not in one and _is_utf8(one)]

@@ -151,12 +151,11 @@ def _match_class_folders(head: Head) -> Match | None:
     options: dict[str, Any] = {}
     left_out = [name for name in held if name.lower() in _UNLABELLED]
     classes = [name for name in held if name not in left_out]
-    doubts = [f"each subfolder is a class: {', '.join(classes[:10])}."]
+    doubt = f"each subfolder is a class: {', '.join(classes[:10])}"
     if left_out:
         options["classes"] = classes
-        doubts = [
-            f"{doubts[0][:-1]}; {', '.join(left_out)} is left out, as its texts have no class."
-        ]
+        doubt += f"; {', '.join(left_out)} is left out, as its texts have no class"
+    doubts = [f"{doubt}."]
     if foreign := [entry for one in held.values() for entry in one.foreign]:
         named = listed(one.relative_to(path) for one in foreign)
         doubts.append(f"{named}: left out, not of the kind of the other files.")

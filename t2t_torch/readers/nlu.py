@@ -27,11 +27,10 @@ def _match_nlu(head: Head) -> Match | None:
         return Match(1.0, doubts=[doubt] if languages[1:] else ()) if files else None
     if next(_utterances(head.path, head.json), None) is None:
         return None
-    keys = _labelled_lists(head.json)
-    doubt = (
-        f"each text of the list {keys[1]!r} is a row with the label {keys[0]!r}." if keys else ""
-    )
-    return Match(0.97 if keys else 1.0, doubts=list(filter(None, [doubt])))
+    if keys := _labelled_lists(head.json):
+        doubt = f"each text of the list {keys[1]!r} is a row with the label {keys[0]!r}."
+        return Match(0.97, doubts=[doubt])
+    return Match(1.0)
 
 
 @register_reader("nlu", matches=_match_nlu)

@@ -7,6 +7,7 @@ import datetime
 import io
 import itertools
 import json
+import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -77,19 +78,27 @@ def _check_parquet(path: Path, metadata: Any, size: int) -> int:
     columns = [[one.column(j) for j in range(one.num_columns)] for one in groups]
     values = max((sum(c.num_values for c in one) for one in zip(*columns, strict=True)), default=0)
     sizes = [one.total_byte_size for one in groups]
-    for amount, unit, (always, ratio) in (
+    for amount, unit, limits in (
         (values, "values of a column", _MAX_VALUES),
         (sum(sizes), "bytes", _MAX_UNPACKED),
         (max(sizes, default=0), "bytes in a group of rows", _MAX_GROUP),
     ):
-        if amount > max(always, ratio * size):
-            raise DataError(
-                f"{path} has {size:,} bytes and unpacks to {amount:,} {unit}, as decompression "
-                "bombs do. If it is to be trusted, write it again without compression."
-            )
+        _check_unpacked(path, size, amount, limits, unit)
     parts = ((c.total_uncompressed_size, c.total_compressed_size) for one in columns for c in one)
     largest = max((part for part, packed in parts if part > _USUAL_RATIO * packed), default=1)
     return max(1, min(_BATCH_ROWS, _MAX_GROUP[0] // largest))
+
+
+def _check_unpacked(
+    path: Path, size: int, amount: int, limits: tuple[int, int], unit: str = "bytes"
+) -> None:
+    """Raises DataError if a file of `size` bytes unpacks to more than its limits."""
+    always, ratio = limits
+    if amount > max(always, ratio * size):
+        raise DataError(
+            f"{path} has {size:,} bytes and unpacks to {amount:,} {unit}, as decompression bombs "
+            "do. If it is to be trusted, save it again without compression, or as CSV."
+        )
 
 
 def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
@@ -106,13 +115,15 @@ def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
     if isinstance(file, io.BufferedReader):
         return file
     unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
-    most = max(_MAX_UNPACKED[0], _MAX_UNPACKED[1] * path.stat().st_size)
+    size = path.stat().st_size
     while piece := file.read(1 << 20):
         unpacked.write(piece)
-        if unpacked.tell() > most:
-            raise DataError(f"{path} unpacks to more than {most:,} bytes, as bombs do.")
+        _check_unpacked(path, size, unpacked.tell(), _MAX_UNPACKED)
     unpacked.seek(0)
     return unpacked
+
+
+_CHANGED = re.compile('"(ClassLabel|Image)"')
 
 
 def _records(
@@ -126,6 +137,7 @@ def _records(
       kinds: columns as the library `datasets` describes them, as far as it does.
       bad: policy for rows that are no text, or whose pictures cannot be decoded.
     """
+    kinds = {n: kind for n, kind in kinds.items() if _CHANGED.search(json.dumps(kind))}
     for number, row in enumerate(itertools.chain.from_iterable(map(_rows, batches)), 1):
         place = Place(path, number, unit="row")
         if isinstance(row, str):
@@ -133,9 +145,7 @@ def _records(
             continue
         try:
             for name, kind in kinds.items():
-                described = json.dumps(kind)
-                if '"ClassLabel"' in described or '"Image"' in described:
-                    row[name] = _value(kind, row[name])
+                row[name] = _value(kind, row[name])
         except (OSError, ValueError, IndexError, DataError) as error:
             bad.report(place, f"cannot be decoded: {error}")
         else:
@@ -180,9 +190,8 @@ def _match_excel(head: Head) -> Match | None:
     width = max(len(row) for _, row in rows)
     cells = [[*map(_cell, row), *[None] * (width - len(row))] for _, row in rows[: 1 + _INSPECTED]]
     found = find_header([["" if v is None else str(v) for v in row] for row in cells])
-    if not found.is_header:
-        return Match(1.0, {"sheet": name, "header": False}, [*doubts, found.reason])
-    return Match(1.0, {"sheet": name}, [*doubts, *found.doubts])
+    options = {"sheet": name} if found.is_header else {"sheet": name, "header": False}
+    return Match(1.0, options, [*doubts, *found.doubts])
 
 
 @register_reader("excel", endings=(".xlsx", ".xlsm"), matches=_match_excel)
@@ -237,7 +246,9 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
     openpyxl = require("openpyxl", "excel", needs, DataError)
     content = file_content(path, "workbook")
     try:
-        _check_members(path, content)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            total = sum(member.file_size for member in archive.infolist())
+        _check_unpacked(path, len(content), total, _MAX_XML)
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
         with contextlib.closing(book):
             sheets = {one.title: one for one in book.worksheets}
@@ -259,19 +270,7 @@ _INSPECTED = 1000  # rows from which the header is inferred
 _MAX_ROWS = 1_048_576  # of Excel
 _MAX_CELLS = 20_000_000  # up to the last filled one of each row
 _MAX_AREA = 5 * _MAX_CELLS  # rows times columns
-_MAX_XML_RATIO = 60  # of the unpacked workbook to the file; equal rows of texts have 24
-_ALWAYS_ALLOWED = 1 << 22  # bytes of an unpacked workbook
-
-
-def _check_members(path: Path, content: bytes) -> None:
-    """Raises DataError if a workbook, which is a zip archive, is a decompression bomb."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        total = sum(member.file_size for member in archive.infolist())
-    if total > max(_ALWAYS_ALLOWED, _MAX_XML_RATIO * len(content)):
-        raise DataError(
-            f"{path} has {len(content):,} bytes and unpacks to {total:,}, as decompression bombs "
-            "do. If it is to be trusted, save it again in a spreadsheet program, or as CSV."
-        )
+_MAX_XML = 1 << 22, 60  # bytes: of any workbook; for each of its bytes: equal texts have 24
 
 
 def _filled_rows(path: Path, sheet: Any) -> list[tuple[int, tuple[Any, ...]]]:

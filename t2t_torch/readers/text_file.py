@@ -241,16 +241,6 @@ def split_at_blanks(line: str) -> list[str]:
     return [piece for piece in pieces if piece] if "" in pieces else pieces
 
 
-def column_of_piece(line: str, number: int) -> int:
-    """Returns the start column, from 1, of a part of `split_at_blanks`; or the line's end."""
-    position = 0
-    for piece in split_at_blanks(line)[: number + 1]:
-        start = line.index(piece, position)
-        position = start + len(piece)
-        number -= 1
-    return start + 1 if number < 0 else len(line) + 1
-
-
 def duplicates(names: Iterable[str]) -> list[str]:
     """Returns the names that occur more than once."""
     return [name for name, count in Counter(names).items() if count > 1]

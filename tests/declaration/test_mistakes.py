@@ -34,6 +34,7 @@ FILES = {"train": "train.csv", "eval": 0.5}
             {"fields": {"inputs": {"kolumn": "a"}}},
             r'"fields\.inputs\.kolumn": .* mean \'column\'\?',
         ),
+        ({"split_by": ""}, r'"split_by\.0": .*at least 1 character'),
         ({"format": "cvs"}, r'"format": there is no format \'cvs\'.*mean \'csv\'\?'),
         ({"features": {"dens": ["a"]}}, r'"features\.dens": .* mean \'dense\'\?'),
         ({"features": {"characters": 9}}, r'"features\.characters": kind .* has no such feature'),

@@ -31,7 +31,10 @@ MIXED: dict[str, Any] = {"kind": "mixture", "files": None, "problems": KNOWN}
             r"\"problems\": no problem is named .*mean 'algorithmic_identity_binary40'",
         ),
         ({"problems": ["x_rev_rev", KNOWN[0]], "schedule": "step @0 1 1"}, "says '_rev' twice"),
-        ({"problems": ["mine", KNOWN[0]], "schedule": "step @0 1 1"}, "mix itself: mine -> mine"),
+        (
+            {"problems": ["mine", KNOWN[0]], "schedule": "step @0 1 1"},
+            "the problem itself: mine -> mine",
+        ),
     ],
 )
 def test_a_mixture_of_what_cannot_be_mixed_is_refused(keys: dict[str, Any], told: str, declare):
@@ -45,7 +48,7 @@ def test_mixtures_that_name_each_other_in_a_circle_are_refused(tmp_path: Path):
         said = {"problem": name, "kind": "mixture", "problems": others, "schedule": schedule}
         (tmp_path / f"{name}.json").write_text(json.dumps(said), "utf-8")
     registry.import_usr_dir(tmp_path)
-    with pytest.raises(RegistryError, match="mix itself: one -> two -> three -> one"):
+    with pytest.raises(RegistryError, match="the problem itself: one -> two -> three -> one"):
         registry.problem("one")
 
 

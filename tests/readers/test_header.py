@@ -43,7 +43,7 @@ def test_names_in_any_language_are_a_header(rows: list[list[str]]) -> None:
 def test_values_are_no_header(rows: list[list[str]], why: str) -> None:
     found = find_header(rows)
     assert not found.is_header
-    assert why in found.reason
+    assert why in found.doubts[0]
 
 
 def test_a_header_of_weak_evidence_is_doubted_and_a_repeated_one_counted() -> None:
