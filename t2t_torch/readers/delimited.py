@@ -55,9 +55,6 @@ def _match(head: Head, mark: str, *, is_named: bool) -> tuple[tuple[int, float, 
     """Returns how well a delimiter fits, to be compared with others, and the match."""
     lines = head.full_lines
     if is_named and mark in (",", "\t"):
-        if "\r" in lines[0]:
-            why = f"{head.path}: the header holds carriage returns; {CONVERT_RETURNS}"
-            return (0, 0.0, 0), Match(0.3, refusal=why)
         if _FOR_SPREADSHEETS.fullmatch(lines[0]):
             why = f"{head.path}: its first line, {lines[0]}, is for spreadsheets. Delete it:"
             return (9, 0.0, 0), Match(0.95, refusal=f"{why}  tail -n +2")

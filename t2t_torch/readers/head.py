@@ -58,6 +58,14 @@ class Match(NamedTuple):
     refusal: str = ""
 
 
+_FEWEST_RETURNS = 3
+
+
+def has_returns_alone(raw: bytes) -> bool:
+    """Returns whether the lines of a text end with carriage returns alone."""
+    return b"\n" not in raw and raw.count(b"\r") >= _FEWEST_RETURNS
+
+
 class Head:
     """The first part of a file, or the entries of a folder; read when first used.
 
@@ -115,6 +123,7 @@ class Head:
     def lines(self) -> Sequence[str]:
         """The first 1,000 lines that can be decoded, without ends; empty for folders and binary."""
         text = self._raw.decode(self.encoding, "ignore").encode() if self.encoding else self._raw
+        text = text.replace(b"\r", b"\n") if has_returns_alone(text) else text
         raw = text.removeprefix(codecs.BOM_UTF8).split(b"\n", MAX_HEAD_LINES)
         if len(raw) > MAX_HEAD_LINES or len(self._raw) == _READ or not raw[-1]:
             raw.pop()

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines
-from t2t_torch.readers.head import SURE, Head, Match
+from t2t_torch.readers.head import SURE, Head, Match, has_returns_alone
 from t2t_torch.registry import register_reader
 
 CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
@@ -179,12 +179,18 @@ def known_encoding(path: Path, encoding: str) -> str:
 def raw_lines(path: Path, encoding: str) -> Iterator[bytes]:
     """Yields the lines of a file with their ends, those of another encoding in UTF-8.
 
+    Lines that end with carriage returns alone, as in files of old Macs, end with line feeds.
+
     Raises:
       DataError: see `TextFile`.
       UsageError: the encoding is unknown.
     """
     encoding = known_encoding(path, encoding)
-    return _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
+    for line in _encoded_lines(path, encoding) if encoding else read_raw_lines(path):
+        if has_returns_alone(line):
+            yield from line.replace(b"\r", b"\n").splitlines(keepends=True)
+        else:
+            yield line
 
 
 def read_whole(path: Path, encoding: str) -> str:
@@ -255,9 +261,6 @@ def column_of_field(fields: Sequence[str], number: int, between: str) -> int:
 def _match_plain(head: Head) -> Match | None:
     if not head.full_lines:
         return None
-    if len(head.lines) == 1 and "\r" in head.lines[0]:
-        why = f"{head.path} holds carriage returns; {CONVERT_RETURNS}"
-        return Match(0.1, refusal=why)
     doubts = [f"{head.path.name} is taken for plain text, one text on each line."]
     doubts = [] if head.has_ending(".txt", ".text") else doubts
     marked = [match[0] for line in head.full_lines if (match := _MARK.search(line))]

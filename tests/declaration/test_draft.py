@@ -598,11 +598,16 @@ def test_a_missing_library_for_workbooks_is_named(tmp_path: Path, capsys, monkey
     assert ".[excel]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.txt", "train"])
-def test_carriage_returns_alone_are_to_be_converted(name: str, tmp_path, capsys):
-    (tmp_path / name).write_bytes(b"text,label\rhello there,x\rgood bye,y\r")
-    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
-    assert r"Convert the file:  tr '\r' '\n'" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.txt"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_carriage_returns_alone_end_lines(name: str, encoding: str, tmp_path: Path):
+    mark = "\t" if name == "train.tsv" else ","
+    rows = [["text", "label"], *([f"a caf\u00e9 for {n} of us", "xy"[n % 2]] for n in range(40))]
+    lines = "".join(mark.join(row) + "\r" for row in rows)
+    (tmp_path / name).write_bytes(lines.encode(encoding))
+    made = draft(tmp_path / name)
+    assert made.content["fields"] == {"inputs": "text", "targets": "label"}
+    assert made.samples[1] == {"inputs": "a caf\u00e9 for 1 of us", "targets": "y"}
 
 
 def test_answers_are_looked_for_in_the_context_of_their_own_row(tmp_path):
