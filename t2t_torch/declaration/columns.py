@@ -302,6 +302,8 @@ class Inspected:
             return 0.0
         is_named = self.is_named(_QUANTITIES)
         score = 0.75 if not self.is_whole or (is_named and self.distinct > _FEW) else 0.55
+        repeats = self.distinct * 2 <= len(self.values)
+        score += 0.1 * (repeats and not self.is_whole and self.distinct <= _FEW)  # grades, as 5.5
         score += 0.15 * is_named - 0.3 * (self.is_about_rows or self.is_binary)
         return max(0.0, score - 0.5 * (1 - self.filled))
 

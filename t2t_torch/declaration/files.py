@@ -109,8 +109,12 @@ def _inside(folder: Path) -> DetectedFiles:
     known = known or [files[0] for files in inside.values() if len(files) == 1]
     if not known and (made := _of_split_folders(folder, inside)):
         return made
-    if not known and len(there) == 1 and there[0].is_dir():
-        return detect_files(there[0])
+    folders = [one for one in there if one.is_dir()]
+    if folders and not known and (len(folders) == 1 or not inside):
+        largest = max(folders, key=_size)
+        made, unread = detect_files(largest), [one.name for one in folders if one != largest]
+        message = f"{largest.name} is the largest folder; not read: {listed(unread)}."
+        return replace(made, doubts=[message, *made.doubts]) if unread else made
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
     train = train or [one for one in by_language if split_of(one.name) == "train"]
@@ -133,8 +137,9 @@ def _inside(folder: Path) -> DetectedFiles:
         return made
     if not any(splits) and (made := _of_lines(folder, known or there)):
         return made
-    if chosen and not any(splits) and len(set(map(_ending, known))) == 1:
-        return _of_one_form(folder, known)
+    tables = [one for one in known if _form(one)[0] not in ("", "lines")]
+    if not any(splits) and (tables or len(set(map(_ending, known))) == 1):
+        return _of_one_form(folder, known, tables or known)
     classes = list(idx.class_folders(folder))
     if len(classes) == 1 and not known:
         raise DataError(
@@ -283,6 +288,9 @@ def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
         return None
     if len(known) == 2 and (made := _of_two_columns(folder, known, known)):
         return made
+    lines = {one: {*Head(one).full_lines} for one in known}
+    others = {one: set().union(*(lines[two] for two in known if two != one)) for one in known}
+    known = [one for one in known if not lines[one] <= others[one]]  # such as all.txt
     stems = [one.name.partition(".")[0] for one in known]
     labels = stems if len(set(stems)) == len(known) else [_ending(one)[1:] for one in known]
     if len(set(labels)) < len(known):
@@ -294,7 +302,7 @@ def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
     return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt], format)
 
 
-_ALIKE = 0.6  # least part of the columns of two files of one form that both have
+_ALIKE = dict.fromkeys(("json", "jsonl"), 0.6)  # least part of the keys that two files share
 
 
 def _form(path: Path) -> tuple[str, frozenset[str]]:
@@ -309,16 +317,16 @@ def _form(path: Path) -> tuple[str, frozenset[str]]:
         return "", frozenset()
 
 
-def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles:
-    """Returns the files of one format and alike in their columns; of several forms the largest file
+def _of_one_form(folder: Path, known: Sequence[Path], tables: Sequence[Path]) -> DetectedFiles:
+    """Returns the files of one format and with the same columns; of several forms the largest file
     alone.
     """
-    largest = max(known, key=lambda one: one.stat().st_size)
+    largest = max(tables, key=_size)
     format_name, columns = _form(largest)
     others = [
         one for one in known
         if (form := _form(one))[0] != format_name
-        or len(form[1] & columns) < _ALIKE * len(form[1] | columns)
+        or len(form[1] & columns) < _ALIKE.get(format_name, 1) * len(form[1] | columns)
     ]  # fmt: skip
     name = _name(folder / "part")
     if not others:
@@ -341,6 +349,7 @@ def _of_two_columns(
     one differ, which are labels, nor long ones stand beside long ones.
     """
     are_lines = {usual_format_of(one) for one in train} == {"lines"}
+    are_lines = are_lines and all(_form(one)[0] in ("lines", "labelled") for one in train)
     if not are_lines or len(set(map(_count_lines, train))) > 1:
         return None
     texts, labels = sorted(train, key=lambda one: -len(set(Head(one).lines)))
@@ -470,9 +479,10 @@ def _ending(path: Path) -> str:
 def _is_data(path: Path) -> bool:
     """Returns whether a file or folder is read as a whole by a reader.
 
-    A folder of several data sets is not one itself: each subfolder is.
+    A folder of several data sets or splits is not one itself: each subfolder is.
     """
-    if path.is_dir() and (path / "dataset_dict.json").exists():
+    inner = [one for one in visible(path) if one.is_dir()] if path.is_dir() else []
+    if (path / "dataset_dict.json").exists() or any(split_of(one.name) for one in inner):
         return False
     if path.is_file() and ((known := usual_format_of(path)) or _language(path)):
         return bool(known)
@@ -480,6 +490,11 @@ def _is_data(path: Path) -> bool:
         return any(one.format and one.score >= _LIKELY for one in rank_formats(Head(path)))
     except DataError:
         return path.is_file()  # the error is raised again when the file is read
+
+
+def _size(path: Path) -> int:
+    """Returns the number of bytes of a file, or of the files in a folder."""
+    return sum(one.stat().st_size for one in [path, *path.rglob("*")] if one.is_file())
 
 
 def visible(folder: Path) -> list[Path]:

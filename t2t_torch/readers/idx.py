@@ -140,12 +140,11 @@ MAX_PIXELS = 64
 
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unknown")
 _INSPECTED_FILES = 50
-_SPLIT_NAMES = frozenset("train training dev valid validation val eval test testing".split())
 
 
 def _match_class_folders(head: Head) -> Match | None:
     path, held = head.path, class_folders(head.path)
-    if len(held) < 2 or not _SPLIT_NAMES.isdisjoint(map(str.lower, held)):
+    if len(held) < 2:
         return None
     kinds = {kind_of(one.files[0]) for one in held.values()}
     options: dict[str, Any] = {}

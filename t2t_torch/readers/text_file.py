@@ -270,7 +270,9 @@ def _match_plain(head: Head) -> Match | None:
     return Match(0.1, doubts=doubts)
 
 
-_MARK = re.compile(r"\t|^[^\W\d_]{1,12}: |#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )")
+_MARK = re.compile(
+    r"\t|^[^\W\d_]{1,12}: |#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )|(?:\w+[:/|=]\S+ ){2}"
+)
 
 
 @register_reader("lines", endings=(".txt", ".text"), matches=_match_plain)
@@ -290,7 +292,7 @@ def read_plain(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
             yield Record(Place(path, number), {"text": without_end(line)})
 
 
-_LABEL = re.compile(r"[^\W\d]\w*:\w+|\d")
+_LABEL = re.compile(r"[^\W\d]\w*:\w+|-?\d")
 _FASTTEXT = "__label__"
 _MAX_LABELS = 200
 

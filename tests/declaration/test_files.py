@@ -9,7 +9,6 @@ import pytest
 from pyarrow import parquet
 
 from t2t_torch.declaration.files import detect_files, split_of
-from t2t_torch.errors import DataError
 
 TABLE = "text\tlabel\n" + "".join(f"boat {n} left\t{'ab'[n % 2]}\n" for n in range(30))
 TAGGED = "boat B-x\nleft O\n\n" * 9
@@ -57,11 +56,12 @@ def test_parallel_files_are_of_the_languages_of_their_stem(tmp_path: Path) -> No
     assert detect_files(tmp_path).files["train"] == expected
 
 
-def test_files_that_no_name_orders_are_not_chosen(tmp_path: Path) -> None:
+def test_of_files_that_no_name_orders_the_table_is_read(tmp_path: Path) -> None:
     write(tmp_path, TABLE, "a.tsv")
     write(tmp_path, LINES, "b.txt")
-    with pytest.raises(DataError, match="it is not clear"):
-        detect_files(tmp_path)
+    found = detect_files(tmp_path)
+    assert found.files == {"train": "a.tsv"}
+    assert "not read: b.txt" in found.doubts[0]
 
 
 @pytest.mark.parametrize(
