@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,8 +44,10 @@ _MANY = 3000  # rows whose lengths are compared
 _FEWER = 1000  # rows whose tags are compared with their words
 _SURE = 0.9  # minimum fraction of values that must agree
 _FEW = 20  # maximum distinct integers of a label column
+_FEW_TEXTS = 3  # maximum distinct texts that are rather labels
 _FEW_NAMED = 20  # rows of which a column with a label's name may have different labels in all
 _MISSING = frozenset(("nan", "null", "none", "n/a", "na"))  # among numbers
+_COUNTED = 0.98  # correlation of a number with the length of a text that it tells
 _PARSED = 50  # values parsed to detect trees
 _DATE = re.compile(
     r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
@@ -278,7 +281,7 @@ class Inspected:
         other = self.is_number or self.is_date or self.is_money or self.is_address or self.is_tree
         if not self.is_plain or other or self.written_list or self.is_sound or self.has_scheme:
             return 0.0
-        if self.distinct < 2 and len(self.values) > 1:
+        if (self.distinct < 2 and len(self.values) > 1) or self.is_identity:
             return 0.1
         fraction = self.distinct / max(1, len(self.values))
         if self.mean_words >= 2:
@@ -291,6 +294,8 @@ class Inspected:
             score = 0.45 if fraction > 0.5 or self.distinct > MAX_LABELS else 0.3
         if self.label > 0.5 and not (self.mean_words > 4 and self.distinct > _FEW):
             score *= 0.4
+        elif self.repeats and self.distinct <= _FEW_TEXTS:
+            score *= 0.3  # long labels
         if self.is_named(LABEL_NAMES):
             score *= 0.6
         return score * (0.5 + 0.5 * self.filled)
@@ -469,16 +474,26 @@ def is_derived(one: Inspected, other: Inspected) -> bool:
     """Returns whether each value of a column follows from that of another one.
 
     A tree has the words of a text, a text is a list of words joined, a label is the first of a
-    list, the majority of its votes, the number of another label, or its part before a colon.
+    list, the majority of its votes, the number of another label, or its part before a colon, and a
+    number is that of the words or characters of a text.
     """
     is_label = (bool(one.label) or one.is_list) and bool(other.label)
-    if one is other or not (one.is_tree or (one.is_plain and other.is_list) or is_label):
+    counts = one.number > 0 and other.text > 0.5
+    if one is other or not (one.is_tree or (one.is_plain and other.is_list) or is_label or counts):
         return False
     pairs = list(zip(one.rows[:_SAMPLE], other.rows[:_SAMPLE], strict=True))
     pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     if len(pairs) < 2:
         return False
     some = pairs[:_PARSED]
+    if counts and not is_label:
+        numbers = [number_of(a) for a, _ in pairs]
+        sizes = zip(*((len(str(b).split()), len(str(b))) for _, b in pairs), strict=True)
+        return any(
+            min(len(set(numbers)), len(set(size))) > 2
+            and statistics.correlation(numbers, size) > _COUNTED
+            for size in sizes
+        )
     if one.is_tree:
         is_text = other.is_plain and not other.is_tree
         return is_text and all(
