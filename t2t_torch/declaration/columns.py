@@ -44,7 +44,7 @@ _MANY = 3000  # rows whose lengths are compared
 _FEWER = 1000  # rows whose tags are compared with their words
 _SURE = 0.9  # minimum fraction of values that must agree
 _FEW = 20  # maximum distinct integers of a label column
-_FEW_TEXTS = 3  # maximum distinct texts that are rather labels
+_OFTEN = 200  # rows of each text of which a column has so few that they are rather labels
 _FEW_NAMED = 20  # rows of which a column with a label's name may have different labels in all
 _MISSING = frozenset(("nan", "null", "none", "n/a", "na"))  # among numbers
 _COUNTED = 0.98  # correlation of a number with the length of a text that it tells
@@ -294,7 +294,7 @@ class Inspected:
             score = 0.45 if fraction > 0.5 or self.distinct > MAX_LABELS else 0.3
         if self.label > 0.5 and not (self.mean_words > 4 and self.distinct > _FEW):
             score *= 0.4
-        elif self.repeats and self.distinct <= _FEW_TEXTS:
+        elif self.distinct * _OFTEN <= len(self.values):
             score *= 0.3  # long labels
         if self.is_named(LABEL_NAMES):
             score *= 0.6
