@@ -140,11 +140,6 @@ def _inside(folder: Path) -> DetectedFiles:
     tables = [one for one in known if _form(one)[0] not in ("", "lines")]
     if not any(splits) and (tables or len(set(map(_ending, known))) == 1):
         return _of_one_form(folder, known, tables or known)
-    classes = list(idx.class_folders(folder))
-    if len(classes) == 1 and not known:
-        raise DataError(
-            f"{folder} has one class, {classes[0]!r}; at least two are needed, a subfolder each."
-        )
     names = ", ".join(one.name for one in visible(folder)[:10]) or "nothing"
     if media:
         raise DataError(
