@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ _NO_DATA = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = 200_000  # maximum lines counted
+_INSPECTED = 200  # files whose forms are compared
 _LIKELY = 0.6  # confidence in the format of a file of data
 _NO_LANGUAGE = "pos|neg|tar|zip|bin|dat|log|out|bak|pdf|doc|wav|mp3|png|jpg|npz|pkl"
 _LANGUAGE = re.compile(rf"\.(?!{_NO_LANGUAGE})([a-z]{{2,3}})(?:[-_][A-Za-z]{{2,4}})?")
@@ -137,9 +139,8 @@ def _inside(folder: Path) -> DetectedFiles:
         return made
     if not any(splits) and (made := _of_lines(folder, known or there)):
         return made
-    tables = [one for one in known if _form(one)[0] not in ("", "lines")]
-    if not any(splits) and (tables or len(set(map(_ending, known))) == 1):
-        return _of_one_form(folder, known, tables or known)
+    if chosen and not any(splits) and (made := _of_one_form(folder, known)):
+        return made
     names = ", ".join(one.name for one in visible(folder)[:10]) or "nothing"
     if media:
         raise DataError(
@@ -278,14 +279,14 @@ def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
     """Returns two files of two columns, or files of a class each, by their names; None if a file is
     no plain text, or their names differ in numbers alone.
     """
-    names = {re.sub(r"[\d_.-]+", "", one.name) for one in known}
+    names = {re.sub(r"[\d_.-]+", "", one.name) for one in known[:_INSPECTED]}
     if not 1 < len(known) == len(names) or any(_form(one)[0] != "lines" for one in known):
         return None
     if len(known) == 2 and (made := _of_two_columns(folder, known, known)):
         return made
     lines = {one: {*Head(one).full_lines} for one in known}
-    others = {one: set().union(*(lines[two] for two in known if two != one)) for one in known}
-    known = [one for one in known if not lines[one] <= others[one]]  # such as all.txt
+    files = Counter(itertools.chain.from_iterable(lines.values()))
+    known = [one for one in known if any(files[line] == 1 for line in lines[one])]  # no all.txt
     stems = [one.name.partition(".")[0] for one in known]
     labels = stems if len(set(stems)) == len(known) else [_ending(one)[1:] for one in known]
     if len(set(labels)) < len(known):
@@ -312,15 +313,19 @@ def _form(path: Path) -> tuple[str, frozenset[str]]:
         return "", frozenset()
 
 
-def _of_one_form(folder: Path, known: Sequence[Path], tables: Sequence[Path]) -> DetectedFiles:
+def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
     """Returns the files of one format and with the same columns; of several forms the largest file
-    alone.
+    alone, a table if there is one.  None for plain texts of several endings.
     """
-    largest = max(tables, key=_size)
-    format_name, columns = _form(largest)
+    forms = {one: _form(one) for one in known[:: 1 + len(known) // _INSPECTED]}
+    tables = [one for one, form in forms.items() if form[0] not in ("", "lines")]
+    if not tables and len(set(map(_ending, known))) > 1:
+        return None
+    largest = max(tables or forms, key=_size)
+    format_name, columns = forms[largest]
     others = [
-        one for one in known
-        if (form := _form(one))[0] != format_name
+        one.name for one, form in forms.items()
+        if form[0] != format_name
         or len(form[1] & columns) < _ALIKE.get(format_name, 1) * len(form[1] | columns)
     ]  # fmt: skip
     name = _name(folder / "part")
@@ -328,8 +333,7 @@ def _of_one_form(folder: Path, known: Sequence[Path], tables: Sequence[Path]) ->
         pattern = f"*{_ending(largest)}"
         message = f"all {len(known)} files are read: {pattern}."
         return DetectedFiles(folder, {"train": pattern}, name, [message])
-    named = listed(one.name for one in others)
-    message = f"{largest.name} is the largest file; of other forms, and not read: {named}."
+    message = f"{largest.name} is the largest file; of other forms, and not read: {listed(others)}."
     return DetectedFiles(folder, {"train": largest.name}, name, [message])
 
 
