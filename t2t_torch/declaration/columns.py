@@ -145,7 +145,7 @@ class Inspected:
     @functools.cached_property
     def is_binary(self) -> bool:
         """True if the values are 0 and 1, or true and false."""
-        if not self.is_plain or self.distinct > len(ON) + len(OFF):
+        if not self.is_plain or self.distinct != 2:
             return False
         kinds = {value.lower() for value in self.counts}
         both = kinds <= {*ON, *OFF} and not kinds.isdisjoint(ON)

@@ -28,8 +28,10 @@ _SPLITS = {
 }
 _LETTERED = {"testa": "eval", "testb": "test"}  # of CoNLL-2003
 _WORDS = (*_LETTERED, *itertools.chain.from_iterable(_SPLITS.values()))
-_SPLIT = re.compile(
-    rf"(?<![A-Za-z0-9])({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?:_?sets?)?(?![A-Za-z])",
+_SPLIT = re.compile(  # also in sampleTest and MailTrainingSet
+    r"(?:(?<![A-Za-z0-9])|(?-i:(?<=[a-z])(?=[A-Z])))"
+    rf"({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?:_?sets?)?"
+    r"(?![A-Za-z])",
     re.IGNORECASE,
 )
 _NO_NAMES = ("data", "input", "inputs", "raw", "tok", "tmp", "dataset", "file", "files", "part")
@@ -97,8 +99,31 @@ def detect_files(path: Path) -> DetectedFiles:
         message = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
         return replace(made, doubts=[message, *made.doubts])
     if path.is_dir() and not _is_data(path):
-        return _inside(path)
-    return _beside(path, visible(path.parent))
+        made = _inside(path)
+        unread = _unread(made, path)
+    else:
+        made = _beside(path, visible(path.parent))
+        is_like = split_of(path.name) and _parts(path)[0]
+        unread = [one for one in _unread(made, path.parent) if split_of(one.name)]
+        unread = [one for one in unread if _parts(one)[0] == is_like]
+    doubts = [f"not read: {listed(one.name for one in unread)}."] if unread else []
+    return replace(made, doubts=[*made.doubts, *doubts])
+
+
+def _unread(made: DetectedFiles, folder: Path) -> list[Path]:
+    """Returns the entries of a folder of which nothing is read, without those that are no data."""
+    named = made.files.values()
+    names = [one for v in named for one in ([v] if isinstance(v, str) else v.values())]
+    found = {(made.folder / name).resolve() for name in names}
+    found |= {one.resolve() for name in names for one in made.folder.glob(name)}
+    read = found | {above for one in found for above in one.parents}
+    return [
+        one
+        for one in visible(folder)
+        if (real := one.resolve()) not in read and found.isdisjoint(real.parents)
+        if not _NO_DATA.fullmatch(one.name) and "-ubyte" not in one.name
+        if idx.kind_of(one) not in ("audio", "image")
+    ]
 
 
 def _inside(folder: Path) -> DetectedFiles:
@@ -113,17 +138,16 @@ def _inside(folder: Path) -> DetectedFiles:
         return made
     folders = [one for one in there if one.is_dir()]
     if folders and not known and (len(folders) == 1 or not inside):
-        largest = max(folders, key=_size)
-        made, unread = detect_files(largest), [one.name for one in folders if one != largest]
-        message = f"{largest.name} is the largest folder; not read: {listed(unread)}."
-        return replace(made, doubts=[message, *made.doubts]) if unread else made
+        return detect_files(max(folders, key=_size))
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
     train = train or [one for one in by_language if split_of(one.name) == "train"]
     are_alike = len(set(map(_ending, known))) == 1 < len(known) == len(set(splits))
     if are_alike and not train:
         named = dict(zip(splits, known, strict=True))
-        first = named.pop(None, None) or named.pop("eval")
+        if len({_form(one) for one in known}) > 1:
+            del named[None]
+        first = named.pop(None, None) or named.pop("eval", None) or named.pop("test")
         files = {"train": first} | {str(split): one for split, one in named.items()}
         message = f"{first.name} is read for training, beside files that are named as splits."
         relative = {split: _relative(one, folder) for split, one in files.items()}
@@ -139,7 +163,9 @@ def _inside(folder: Path) -> DetectedFiles:
         return made
     if not any(splits) and (made := _of_lines(folder, known or there)):
         return made
-    if chosen and not any(splits) and (made := _of_one_form(folder, known)):
+    plain = [one for one, split in zip(known, splits, strict=True) if not split]
+    most = 2 * sum(map(_size, plain)) > sum(map(_size, known))  # and the splits of other data
+    if plain and most and (made := _of_one_form(folder, plain)):
         return made
     names = ", ".join(one.name for one in visible(folder)[:10]) or "nothing"
     if media:
@@ -226,16 +252,6 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
         if len(matching) > 1:
             names = ", ".join(one.name for one in matching if one is not other)
             doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
-    unused = [
-        one.name
-        for one in there
-        if one != path
-        and split_of(one.name) not in (None, *files)
-        and _parts(one)[0] == _parts(path)[0]
-        and not _NO_DATA.fullmatch(one.name)
-    ]
-    if unused and split_of(path.name):
-        doubts.append(f"{', '.join(unused[:5])}: not used, though named as a split.")
     return DetectedFiles(folder, files, _name(path), doubts, made)
 
 
@@ -269,10 +285,7 @@ def _of_most_splits(folder: Path, known: Sequence[Path]) -> DetectedFiles | None
     for split, own in best.items():
         name = _relative(own[0], folder)
         made[split] = name if len(own) == 1 else name.removesuffix(_parts(own[0])[1]) + after
-    used = {one for own in best.values() for one in own}
-    others = [_relative(one, folder) for one in known if one not in used]
-    doubts = [f"of another form, not used: {listed(others)}."] if others else []
-    return DetectedFiles(folder, made, _name(best["train"][0]), doubts)
+    return DetectedFiles(folder, made, _name(best["train"][0]))
 
 
 def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
@@ -323,17 +336,16 @@ def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
         return None
     largest = max(tables or forms, key=_size)
     format_name, columns = forms[largest]
-    others = [
-        one.name for one, form in forms.items()
-        if form[0] != format_name
-        or len(form[1] & columns) < _ALIKE.get(format_name, 1) * len(form[1] | columns)
-    ]  # fmt: skip
-    name = _name(folder / "part")
-    if not others:
-        pattern = f"*{_ending(largest)}"
+    are_alike = all(
+        form[0] == format_name
+        and len(form[1] & columns) >= _ALIKE.get(format_name, 1) * len(form[1] | columns)
+        for form in forms.values()
+    )
+    pattern, name = f"*{_ending(largest)}", _name(folder / "part")
+    if are_alike and len([*folder.glob(pattern)]) == len(known) > 1:
         message = f"all {len(known)} files are read: {pattern}."
         return DetectedFiles(folder, {"train": pattern}, name, [message])
-    message = f"{largest.name} is the largest file; of other forms, and not read: {listed(others)}."
+    message = f"{largest.name} is the largest file of those that could be read."
     return DetectedFiles(folder, {"train": largest.name}, name, [message])
 
 
@@ -520,7 +532,7 @@ def _archive(path: Path) -> str:
     """Returns "zip" or "tar"; "" for other files."""
     start = Head(path).start
     if start.startswith(b"PK\x03\x04"):
-        return "" if path.suffix.lower() in (".xlsx", ".xlsm") else "zip"
+        return "" if path.suffix.lower() in (".xlsx", ".xlsm") or b"xl/work" in start else "zip"
     return "tar" if start[257:262] == b"ustar" else ""
 
 

@@ -306,9 +306,11 @@ class DelimitedRows:
         if error is DataError and any("\r" in name for name in names):
             raise DataError(f"{self.path}: the header holds carriage returns; {CONVERT_RETURNS}")
         if error is DataError and any(names):
-            made = [f"{UNNAMED}{place}" for place in range(len(names))]  # pandas' names, also twice
-            pairs = zip(names, made, strict=True)
-            names = [name or other + ".1" * (other in names) for name, other in pairs]
+            for place, name in enumerate(names):
+                made = name or f"{UNNAMED}{place}"
+                while not name and made in names:  # the index of pandas, saved again
+                    made += ".1"
+                names = [*names[:place], made, *names[place + 1 :]]
         twice = duplicates(filter(None, names))
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
         if twice or unnamed:

@@ -272,6 +272,7 @@ def _match_plain(head: Head) -> Match | None:
 
 _MARK = re.compile(
     r"\t|^[^\W\d_]{1,12}: |#{3,}|\{\{\w+|</?[A-Za-z]\w*>|\w/[A-Z]{1,4}(?= )|(?:\w+[:/|=]\S+ ){2}"
+    r"|\S [BI]-\w+$"
 )
 
 

@@ -180,9 +180,9 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
          **{f"{split}_demo.txt": TAGGED for split in ("train", "dev", "test")}},
         {"kind": "text2tags", "files": {"train": "train.txt", "eval": {"rows": 8}}},
     ),
-    "an index that pandas saved twice": (
-        {"a.csv": ",Unnamed: 0,text,label\n" + "".join(
-            f"{n},{n},{row['text']},{row['label']}\n" for n, row in enumerate(ROWS))},
+    "an index that pandas saved three times": (
+        {"a.csv": ",Unnamed: 0,Unnamed: 0.1,text,label\n" + "".join(
+            f"{n},{n},{n},{row['text']},{row['label']}\n" for n, row in enumerate(ROWS))},
         {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}},
     ),
     "words with tags of several parts": (
@@ -191,6 +191,20 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
             for k, word in enumerate(one.split()[:-1])
         ) + "\n" for one in TEXTS)},
         {"kind": "text2tags", "format": "tagged_words"},
+    ),
+    "samples and a test file of another name": (
+        {"sample_10.csv": CSV, "sample_20.csv": CSV + CSV, "bert_test_data.csv": CSV,
+         "names.json": '["a", "b"]'},
+        {"kind": "text2class", "files": {"train": "sample_20.csv", "eval": {"rows": 24}}},
+    ),
+    "splits within words": (
+        {"samplesVal.csv": CSV, "samplesTest.csv": CSV, "samplesTrain.csv": CSV},
+        {"files": {"train": "samplesTrain.csv", "eval": "samplesVal.csv",
+                   "test": "samplesTest.csv"}},
+    ),
+    "a table of ids beside the data of a split": (
+        {"bird_dev.json": json.dumps(ROWS), "db_ids.json": json.dumps({"a": "b"})},
+        {"kind": "text2class", "files": {"train": "bird_dev.json", "eval": {"rows": 12}}},
     ),
     "letters of choices": (
         {"quiz.jsonl": "".join(
@@ -305,7 +319,6 @@ def test_objects_with_numbers_are_no_spans(tmp_path: Path, more: dict[str, Any])
     "files",
     [
         {"classes.txt": "a\nb\n", "dev.csv": CSV, "test.csv": CSV},
-        {"data.csv": CSV, "dev.csv": CSV, "valid.csv": CSV},
         {f"{split}/{split}{n}.txt": "\n".join(TEXTS) for split in ("train", "dev") for n in "ab"},
     ],
 )
