@@ -129,10 +129,9 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
     from t2t_torch.declaration.problem import located
 
     if isinstance(source, str | Path):
-        path = Path(source).expanduser()
-        content = dict(draft(path).content)
-        folder = (path if path.is_dir() else path.parent).resolve()
-        content["files"] = located(content["files"], folder)
+        drafted = draft(Path(source).expanduser())
+        content = dict(drafted.content)
+        content["files"] = located(content["files"], drafted.path.parent.resolve())
     else:
         if not name:
             raise UsageError('a table has no name of its own: declare(table, name="reviews").')

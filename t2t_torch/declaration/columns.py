@@ -44,7 +44,7 @@ _MANY = 3000  # rows whose lengths are compared
 _FEWER = 1000  # rows whose tags are compared with their words
 _SURE = 0.9  # minimum fraction of values that must agree
 _FEW = 20  # maximum distinct integers of a label column
-_OFTEN = 200  # rows of each text of which a column has so few that they are rather labels
+_OFTEN = 200  # rows of each value that is a label though it is a text
 _FEW_NAMED = 20  # rows of which a column with a label's name may have different labels in all
 _MISSING = frozenset(("nan", "null", "none", "n/a", "na"))  # among numbers
 _COUNTED = 0.98  # correlation of a number with the length of a text that it tells
@@ -177,11 +177,14 @@ class Inspected:
 
     @functools.cached_property
     def splits(self) -> Mapping[str | None, list[str]]:
-        """By split, the values that name it, if they name that of training and another one."""
+        """By split, the values that name it, if most name that of training or another one."""
         found: dict[str | None, list[str]] = {}
-        for value in self.counts if self.is_plain and self.distinct <= _FEW else ():
+        is_label = self.is_named(LABEL_NAMES) or not self.is_plain or self.distinct > _FEW
+        for value in () if is_label else self.counts:
             found.setdefault(split_of(value, whole=True), []).append(value)
-        return found if len(found.keys() - {None}) > 1 and "train" in found else {}
+        others = sum(self.counts[value] for value in found.get(None, ()))
+        are_most = others <= (1 - _SURE) * len(self.values)
+        return found if are_most and len(found.keys() - {None}) > 1 and "train" in found else {}
 
     @functools.cached_property
     def is_sound(self) -> bool:
@@ -246,6 +249,11 @@ class Inspected:
         few = self.distinct <= (_FEW if self.is_number else MAX_LABELS)
         return self.distinct >= 2 and few and self.distinct * 2 <= len(self.values)
 
+    @property
+    def is_often(self) -> bool:
+        """True for values each of which is on hundreds of rows, as labels of many words are."""
+        return self.distinct * _OFTEN <= len(self.values)
+
     @functools.cached_property
     def label(self) -> float:
         """The fit of the values as labels: few, short, repeated, and in every row."""
@@ -255,7 +263,7 @@ class Inspected:
             return 0.0
         is_named = self.is_named(LABEL_NAMES)
         longest = max(map(len, self.counts))
-        if self.repeats and self.mean_words <= 6 and longest <= 60:
+        if self.repeats and ((self.mean_words <= 6 and longest <= 60) or self.is_often):
             score = 0.9 - 0.05 * (self.mean_words > 3) - 0.1 * (self.distinct > 50)
             score -= 0.6 * self.distinct / len(self.values)
         elif is_named and self.mean_words <= 4 and longest <= 60:
@@ -294,8 +302,8 @@ class Inspected:
             score = 0.45 if fraction > 0.5 or self.distinct > MAX_LABELS else 0.3
         if self.label > 0.5 and not (self.mean_words > 4 and self.distinct > _FEW):
             score *= 0.4
-        elif self.distinct * _OFTEN <= len(self.values):
-            score *= 0.3  # long labels
+        elif self.is_often:
+            score *= 0.3
         if self.is_named(LABEL_NAMES):
             score *= 0.6
         return score * (0.5 + 0.5 * self.filled)
@@ -459,7 +467,7 @@ class FileColumns:
 
     def information(self, one: Inspected) -> float:
         """Returns how much an unused column would be missed, from 0 to 1."""
-        if one.is_identity or one.name in self.derived or one.filled < 0.1 or one.splits:
+        if one.is_identity or one.name in self.derived or one.filled < 0.1:
             return 0.0
         if one.is_plain and one.distinct < 2:
             return 0.0
@@ -568,9 +576,9 @@ def determined(words: Inspected, tags: Inspected) -> float:
 
 
 def first_rows(
-    path: Path, detected: DetectedFormat, bad: BadRecords, most: int
+    path: Path, detected: DetectedFormat, bad: BadRecords, most: int | None
 ) -> list[dict[str, Any]]:
-    """Returns the values of the first rows of a file."""
+    """Returns the values of the first rows of a file; of all rows without a maximum."""
     records = open_records(path, format=detected.format, bad=bad, options=detected.options)
     return [record.values for record in itertools.islice(records, most)]
 

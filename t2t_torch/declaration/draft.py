@@ -98,7 +98,7 @@ def draft(path: Path, choice: int = 1) -> Draft:
     of_lines = DetectedFormat("lines") if found.is_parallel else None
     detected = found.format or of_lines or detect_format(inspected)
     table = inspect(inspected, of_lines or detected)
-    found = _by_column(found, table)
+    found, table = _by_column(found, detected, table)
     best, *others = _of_parallel(found) if found.is_parallel else _proposals(table)
     likely = [best, *(one for one in others if one.score >= _LEAST_LIKELY * best.score)]
     likely = likely[: 1 + _ALTERNATIVES]
@@ -138,22 +138,37 @@ def draft(path: Path, choice: int = 1) -> Draft:
     )
 
 
-def _by_column(found: DetectedFiles, table: FileColumns) -> DetectedFiles:
-    """Takes the splits of a single file from a column that names them."""
+def _by_column(
+    found: DetectedFiles, detected: DetectedFormat, table: FileColumns
+) -> tuple[DetectedFiles, FileColumns]:
+    """Returns a single file's splits by a column that names them, and its training rows."""
+    if len(found.files) > 1:
+        return found, table
     named = next((one for one in table if one.splits), None)
-    if named is None or len(found.files) > 1:
-        return found
+    if table.rows == MAX_ROWS and named is None:  # the splits may be sorted
+        names = [one.name for one in table if one.is_named("split splits set subset partition")]
+        every = first_rows(found.file("train"), detected, BadRecords("skip"), None) if names else []
+        whole = (Inspected(name, [row.get(name) for row in every]) for name in names)
+        named = next((one for one in whole if one.splits), None)
+    if named is None:
+        return found, table
     by_split = {split: values for split, values in named.splits.items() if split}
     path = found.files["train"]
     files = {
         split: {"path": path, "where": {named.name: values[0] if len(values) == 1 else values}}
         for split, values in by_split.items()
     }
-    listed = "; ".join(f"{split}: {', '.join(values)}" for split, values in by_split.items())
+    said = "; ".join(f"{split}: {', '.join(values)}" for split, values in by_split.items())
+    doubt = f"the split of each row is its {named.name!r} ({said})"
     rest = named.splits.get(None, [])
-    doubt = f"the split of each row is its {named.name!r} ({listed})"
     doubt += f"; rows with {', '.join(map(repr, rest))} are not read." if rest else "."
-    return replace(found, files=files, doubts=[*found.doubts, doubt])
+    kept = [str(value) in by_split["train"] for value in table.columns[named.name].rows]
+    columns = {
+        name: Inspected(name, list(itertools.compress(one.rows, kept)))
+        for name, one in table.columns.items()
+    }
+    found = replace(found, files=files, doubts=[*found.doubts, doubt])
+    return found, replace(table, columns=columns, rows=sum(kept))
 
 
 _MOST_LABELS = 200

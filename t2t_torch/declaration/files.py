@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import statistics
 from collections import Counter
@@ -18,7 +19,7 @@ from t2t_torch.readers import idx
 from t2t_torch.readers.conll import FILES
 from t2t_torch.readers.detection import DetectedFormat, detect_format, rank_formats
 from t2t_torch.readers.formats import open_records, usual_format_of
-from t2t_torch.readers.head import Head
+from t2t_torch.readers.head import Head, encoding_of
 from t2t_torch.readers.text_file import BadRecords
 
 _SPLITS = {
@@ -42,6 +43,7 @@ _NO_DATA = re.compile(
 )
 _COUNTED = 200_000  # maximum lines counted
 _INSPECTED = 200  # files whose forms are compared
+_FEWEST_LINES = 10  # of a class
 _LIKELY = 0.6  # confidence in the format of a file of data
 _NO_LANGUAGE = "pos|neg|tar|zip|bin|dat|log|out|bak|pdf|doc|wav|mp3|png|jpg|npz|pkl"
 _LANGUAGE = re.compile(rf"\.(?!{_NO_LANGUAGE})([a-z]{{2,3}})(?:[-_][A-Za-z]{{2,4}})?")
@@ -136,9 +138,11 @@ def _inside(folder: Path) -> DetectedFiles:
     known = known or [files[0] for files in inside.values() if len(files) == 1]
     if not known and (made := _of_split_folders(folder, inside)):
         return made
-    folders = [one for one in there if one.is_dir()]
+    above = (folder.resolve(), *folder.resolve().parents)
+    folders = [one for one in there if one.is_dir() and one.resolve() not in above]
     if folders and not known and (len(folders) == 1 or not inside):
         return detect_files(max(folders, key=_size))
+    known = known or [one for one in there if one.is_file() and _form(one)[0] == "lines"]
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
     train = train or [one for one in by_language if split_of(one.name) == "train"]
@@ -146,7 +150,7 @@ def _inside(folder: Path) -> DetectedFiles:
     if are_alike and not train:
         named = dict(zip(splits, known, strict=True))
         if len({_form(one) for one in known}) > 1:
-            del named[None]
+            named.pop(None, None)
         first = named.pop(None, None) or named.pop("eval", None) or named.pop("test")
         files = {"train": first} | {str(split): one for split, one in named.items()}
         message = f"{first.name} is read for training, beside files that are named as splits."
@@ -161,7 +165,7 @@ def _inside(folder: Path) -> DetectedFiles:
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
     if train and (made := _of_most_splits(folder, known)):
         return made
-    if not any(splits) and (made := _of_lines(folder, known or there)):
+    if not any(splits) and (made := _of_lines(folder, known)):
         return made
     plain = [one for one, split in zip(known, splits, strict=True) if not split]
     most = 2 * sum(map(_size, plain)) > sum(map(_size, known))  # and the splits of other data
@@ -206,7 +210,9 @@ def _of_split_folders(folder: Path, inside: Mapping[str, Sequence[Path]]) -> Det
     train = by_split["train"]
     are_alike = len({tuple(one.name for one in inside[name]) for name in by_split.values()}) == 1
     made = _of_lines(folder / train, inside[train]) if are_alike else None
-    return replace(made, folder=folder, files={**by_split}) if made and made.format else None
+    if made is None or made.format is None:
+        return None
+    return replace(made, folder=folder, files={**by_split}, name=_name(folder / "part"))
 
 
 def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> DetectedFiles:
@@ -293,22 +299,25 @@ def _of_lines(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
     no plain text, or their names differ in numbers alone.
     """
     names = {re.sub(r"[\d_.-]+", "", one.name) for one in known[:_INSPECTED]}
-    if not 1 < len(known) == len(names) or any(_form(one)[0] != "lines" for one in known):
+    if len(known) != len(names) or any(_form(one)[0] != "lines" for one in known):
         return None
+    lines = {one: Head(one).full_lines for one in known}
+    known = [one for one in known if len(lines[one]) >= _FEWEST_LINES]
     if len(known) == 2 and (made := _of_two_columns(folder, known, known)):
         return made
-    lines = {one: {*Head(one).full_lines} for one in known}
-    files = Counter(itertools.chain.from_iterable(lines.values()))
+    files = Counter(itertools.chain.from_iterable(map(set, lines.values())))
     known = [one for one in known if any(files[line] == 1 for line in lines[one])]  # no all.txt
     stems = [one.name.partition(".")[0] for one in known]
     labels = stems if len(set(stems)) == len(known) else [_ending(one)[1:] for one in known]
-    if len(set(labels)) < len(known):
+    if not 1 < len(known) == len(set(labels)):
         return None
     by_label = {label: one.name for label, one in zip(labels, known, strict=True)}
     doubt = f"each line of {listed(by_label.values())} is a text of the class of its file."
-    format = DetectedFormat("class_files", {"files": by_label})
+    encoding, doubts = encoding_of(b"\n".join(Head(one).start for one in known), folder)
+    options = {"files": by_label, **({"encoding": encoding} if encoding else {})}
+    format = DetectedFormat("class_files", options)
     name, folder = _name(folder / "part"), folder.resolve()
-    return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt], format)
+    return DetectedFiles(folder.parent, {"train": folder.name}, name, [doubt, *doubts], format)
 
 
 _ALIKE = dict.fromkeys(("json", "jsonl"), 0.6)  # least part of the keys that two files share
@@ -350,6 +359,7 @@ def _of_one_form(folder: Path, known: Sequence[Path]) -> DetectedFiles | None:
 
 
 _CORRELATED = 0.3  # least correlation of the lengths of corresponding lines
+_SURE = 3  # standard deviations of the correlation of lines that do not correspond
 
 
 def _of_two_columns(
@@ -359,16 +369,17 @@ def _of_two_columns(
     train.en.txt and train.fr.txt; None if their numbers of lines differ, or neither few lines of
     one differ, which are labels, nor long ones stand beside long ones.
     """
-    are_lines = {usual_format_of(one) for one in train} == {"lines"}
-    are_lines = are_lines and all(_form(one)[0] in ("lines", "labelled") for one in train)
+    are_lines = all(_form(one)[0] in ("lines", "labelled") for one in train)
     if not are_lines or len(set(map(_count_lines, train))) > 1:
         return None
     texts, labels = sorted(train, key=lambda one: -len(set(Head(one).lines)))
     if len(set(Head(labels).lines)) * 3 > len(Head(labels).lines):
         texts, labels = train
-        lengths = [[*map(len, Head(one).lines)] for one in train]
-        vary = min(len(set(own)) for own in lengths) > 1
-        if not vary or statistics.correlation(*lengths) < _CORRELATED:
+        pairs = zip(*(map(len, Head(one).lines) for one in train), strict=False)
+        lengths = [*zip(*pairs, strict=True)]
+        vary = bool(lengths) and min(len(set(own)) for own in lengths) > 1
+        least = max(_CORRELATED, _SURE / math.sqrt(len(lengths[0]))) if vary else 0
+        if not vary or statistics.correlation(*lengths) < least:
             return None
     files: dict[str, str | dict[str, Any]] = {}
     ends = [_parts(one)[1] or one.name for one in (texts, labels)]

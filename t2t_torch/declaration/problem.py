@@ -422,6 +422,7 @@ class DeclaredProblem(FromJson):
                 first = next(records, None)
                 if first is not None and format_name not in _VARYING:
                     self._check_columns(first)
+                    rows.check_where(split, first.values)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the samples of a split's rows.
@@ -609,7 +610,8 @@ def write_declaration(
 def located(files: Any, folder: Path) -> Any:
     """Returns the paths of a declaration's files, absolute if they exist in a folder."""
     if isinstance(files, Mapping):
-        return {name: located(file, folder) for name, file in files.items()}
+        given = {name: files[name] for name in files if name == "where"}
+        return {name: located(file, folder) for name, file in files.items()} | given
     if isinstance(files, list | tuple):
         return [located(file, folder) for file in files]
     if not isinstance(files, str | Path):

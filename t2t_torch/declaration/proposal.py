@@ -252,9 +252,8 @@ def are_alike(one: Inspected, other: Inspected) -> bool:
     """Returns whether two names are those of a pair: sentence1 and sentence2, text_a and text_b."""
     if {one.name.lower(), other.name.lower()} == {"premise", "hypothesis"}:
         return True
-    stems = [
-        re.sub(r"[\W_\d]+|[ab]$|(?<=[\W_])[ab](?=[\W_])", "", n.name.lower()) for n in (one, other)
-    ]
+    names = [re.sub(r"[\W_\d]+", " ", n.name.lower()).strip() for n in (one, other)]
+    stems = [re.sub(r"[a-d]$|\b[a-d]\b", "", name) for name in names]
     return stems[0] == stems[1] != ""
 
 

@@ -94,6 +94,13 @@ class RowFiles:
                     f'of the training rows: "{other}": 0.05.',
                 )
 
+    def check_where(self, split: Split, values: Mapping[str, Any]) -> None:
+        """Raises RegistryError if a row lacks a column by which rows are chosen."""
+        for name in self._rows(split).where:
+            if name not in values:
+                what = f"there is no column {name!r}.{nearest(name, values)}"
+                raise mistake(self._path, f"files.{split.name.lower()}", what)
+
     def raw_files(self) -> list[Path]:
         """Returns all plain files, including those in declared folders, and image labels."""
         found: list[Path] = []
@@ -110,8 +117,9 @@ class RowFiles:
           DataError: a file cannot be read, or a row is bad and `bad` does not skip it.
           RegistryError: the options do not fit the format.
         """
+        rows = self._rows(split)
         for _, one in self.opened(split, bad):
-            yield from (record for record in one if self._rows(split).holds(record.values))
+            yield from (r for r in one if rows.holds(r.values)) if rows.where else one
 
     def opened(self, split: Split, bad: BadRecords) -> Iterator[tuple[str, Iterator[Record]]]:
         """Yields the format and the rows of each file, or of each group of parallel files."""

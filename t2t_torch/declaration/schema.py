@@ -84,6 +84,14 @@ def _are_texts(values: Collection[Any]) -> bool:
     return bool(values) and all(isinstance(one, str) and one for one in values)
 
 
+def _as_text(value: Any) -> str:
+    """Returns a value as CSV has it: 1 also for 1.0, true for True."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
+
+
 class Rows(_Part):
     """Source of a split's rows.
 
@@ -113,7 +121,10 @@ class Rows(_Part):
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Returns whether a row of the files is read."""
-        return all(str(values.get(name)) in wanted for name, wanted in self.where.items())
+        return all(
+            name in values and _as_text(values[name]) in wanted
+            for name, wanted in self.where.items()
+        )
 
     def excludes(self, other: Rows) -> bool:
         """Returns whether no row of a file is read by both."""
@@ -127,14 +138,15 @@ class Rows(_Part):
             return {"paths": tuple(_listed(value))}
         if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < 1:
             return {"part": float(value)}
-        if isinstance(value, Mapping) and value.keys() == {"path", "where"} and value["where"]:
-            where = value["where"].items() if isinstance(value["where"], Mapping) else ()
-            listed = {name: _listed(one) for name, one in where}
-            if listed and all(isinstance(x, str | int | float) for v in listed.values() for x in v):
-                return {
-                    "paths": _listed(value["path"]),
-                    "where": {k: [*map(str, v)] for k, v in listed.items()},
-                }
+        if isinstance(value, Mapping) and "path" in value:
+            where, paths = value.get("where"), _listed(value["path"])
+            listed = {k: _listed(v) for k, v in where.items()} if isinstance(where, Mapping) else {}
+            held = [one for wanted in listed.values() for one in wanted]
+            are_values = all(isinstance(one, str | int | float) and one == one for one in held)
+            is_whole = value.keys() == {"path", "where"} and listed and all(listed.values())
+            if is_whole and _are_texts(paths) and are_values:
+                texts = {k: tuple(map(_as_text, v)) for k, v in listed.items()}
+                return {"paths": tuple(paths), "where": texts}
         elif isinstance(value, Mapping) and _are_texts(value.values()):
             return {"parallel": value}
         rows = value.get("rows") if isinstance(value, Mapping) and len(value) == 1 else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, listed
 from t2t_torch.files import unique_keys
 from t2t_torch.readers.head import MAX_HEAD_LINES, SURE, Head, Match
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, read_whole
@@ -110,6 +110,7 @@ def _match_json(head: Head) -> Match | None:
 
 _DEEPEST = 3  # objects around an array of rows
 _MOST_ARRAYS = 100  # that are read together
+_ALIKE = 0.6  # least part of the keys of their first rows that they share
 
 
 def array_in(
@@ -150,16 +151,21 @@ KEY = "_key"
 
 def _of_arrays(loaded: Any, records: str) -> Match:
     """Returns the match of the array at keys, and of all arrays beside it with like rows."""
-    keys = records.split(".")
+    keys, best = records.split("."), (records, [records])
     for n in range(len(keys)):
-        option = ".".join(keys[:n] + ["*"] * (len(keys) - n))
-        found = dict(_arrays(loaded, option))
-        firsts = [next(iter(rows), None) for rows in found.values()]
-        kinds = {len(row) if isinstance(row, list) else frozenset(row or ()) for row in firsts}
-        if _MOST_ARRAYS >= len(found) > 1 == len(kinds):
-            named = ", ".join([*found][:5]) + ", ..." * (len(found) > 5)
-            doubt = f"the rows are the arrays at the keys {named}, which the column {KEY!r} holds."
-            return Match(0.9, {"records": option}, [doubt])
+        for m in range(n + 1, len(keys) + 1):
+            option = ".".join([*keys[:n], *"*" * (m - n), *keys[m:]])
+            found = {name: rows for name, rows in _arrays(loaded, option) if rows}
+            names = [{*rows[0]} for rows in found.values() if isinstance(rows[0], dict)]
+            sizes = {len(rows[0]) for rows in found.values() if isinstance(rows[0], list)}
+            alike = all(len(one & names[0]) >= _ALIKE * len(one | names[0]) for one in names)
+            is_one_kind = len(names) == len(found) or (not names and len(sizes) == 1)
+            if _MOST_ARRAYS >= len(found) > len(best[1]) and alike and is_one_kind:
+                best = option, [*found]
+    option, found_names = best
+    if "*" in option:
+        doubt = f"the rows are the arrays at the keys {listed(found_names)}, which the column "
+        return Match(0.9, {"records": option}, [f"{doubt}{KEY!r} holds."])
     doubts = [f"the rows are the array at the key {records!r}."] if records else []
     return Match(0.9, {"records": records} if records else {}, doubts)
 
@@ -257,7 +263,7 @@ def read_json(
         except UnicodeEncodeError:
             bad.report(place, SURROGATE)
         else:
-            yield Record(place, with_dotted({**values, KEY: key} if key else values))
+            yield Record(place, with_dotted({KEY: key, **values} if key else values))
 
 
 _FEWEST_ROWS = 10  # of an object of objects

@@ -186,8 +186,9 @@ def raw_lines(path: Path, encoding: str) -> Iterator[bytes]:
       UsageError: the encoding is unknown.
     """
     encoding = known_encoding(path, encoding)
-    for line in _encoded_lines(path, encoding) if encoding else read_raw_lines(path):
-        if has_returns_alone(line):
+    lines = _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
+    for number, line in enumerate(lines):
+        if not number and has_returns_alone(line):
             yield from line.replace(b"\r", b"\n").splitlines(keepends=True)
         else:
             yield line

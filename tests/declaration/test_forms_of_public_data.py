@@ -102,7 +102,7 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
     ),
     "a column that names the splits": (
         {"all.csv": "text,label,set\n" + "".join(
-            f"{row['text']},{row['label']},{('Train', 'valid', 'Train', 'more')[n % 4]}\n"
+            f"{row['text']},{row['label']},{'more' if n == 9 else ('Train', 'valid')[n % 2]}\n"
             for n, row in enumerate(ROWS)
         )},
         {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}, "files": {
@@ -111,8 +111,8 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
     ),
     "splits as keys, with rows that are lists": (
         {"data_full.json": json.dumps({
-            name: [[row["text"], row["label"]] for row in ROWS[k:30]]
-            for k, name in enumerate(("val", "train", "test", "oos_train"))
+            name: [[row["text"], row["label"]] for row in ROWS[:k]]
+            for k, name in ((20, "val"), (40, "train"), (21, "test"), (3, "oos_train"))
         })},
         {"kind": "text2class", "fields": {"inputs": "0", "targets": "1"}, "files": {
             split: {"path": "data_full.json", "where": {"_key": name}}

@@ -145,9 +145,11 @@ def _found(answer: Inspected, context: Inspected) -> float:
         return 0.0
     found = sum(_is_part(value, text, plain=answer.is_plain) for value, text in rows)
     if answer.is_plain:
-        others = [text for _, text in rows[len(rows) // 2 :] + rows[: len(rows) // 2]]
-        chance = sum(str(value) in text for (value, _), text in zip(rows, others, strict=True))
-        found *= chance * 2 <= found
+        contexts = [text for _, text in rows]
+        moved = contexts[len(rows) // 2 :] + contexts[: len(rows) // 2]
+        others = [str(v) in two for (v, one), two in zip(rows, moved, strict=True) if one != two]
+        chance = sum(others) / max(1, len(others))
+        found *= chance * 2 <= found / len(rows)
     return found / len(rows)
 
 
@@ -179,6 +181,6 @@ def propose_written_answers(table: FileColumns) -> Iterator[Proposal]:
         return
     score = 0.4 if _found(answer, context) >= 0.5 else 0.9
     fields = {"inputs": question.name, "context": context.name, "targets": answer.name}
-    doubts = ["the answers are no parts of the contexts."] if score > 0.5 else []
+    doubts = ["the answers are no parts of the contexts, or of all."] if score > 0.5 else []
     meaning = f"{answer.name!r}, written from {question.name!r} and {context.name!r}"
     yield Proposal("questioncontext2text", fields, score, meaning, (), doubts)
