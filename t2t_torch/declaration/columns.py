@@ -47,7 +47,7 @@ _FEW = 20  # maximum distinct integers of a label column
 _OFTEN = 200  # rows of each value that is a label though it is a text
 _FEW_NAMED = 20  # rows of which a column with a label's name may have different labels in all
 _MISSING = frozenset(("nan", "null", "none", "n/a", "na"))  # among numbers
-_COUNTED = 0.98  # correlation of a number with the length of a text that it tells
+_COUNTED = 0.98  # correlation of a text's length with a number that is it
 _PARSED = 50  # values parsed to detect trees
 _DATE = re.compile(
     r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"

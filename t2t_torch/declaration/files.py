@@ -142,6 +142,7 @@ def _inside(folder: Path) -> DetectedFiles:
     folders = [one for one in there if one.is_dir() and one.resolve() not in above]
     if folders and not known and (len(folders) == 1 or not inside):
         return detect_files(max(folders, key=_size))
+    is_named = bool(known)
     known = known or [one for one in there if one.is_file() and _form(one)[0] == "lines"]
     splits = [_split_of_path(one, folder) for one in known]
     train = [one for one, split in zip(known, splits, strict=True) if split == "train"]
@@ -159,11 +160,12 @@ def _inside(folder: Path) -> DetectedFiles:
     chosen = train or known
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
     parallel = parallel and all(map(_language, chosen))
-    if len(chosen) == 2 == len(train) and (made := _of_two_columns(folder, known, train)):
+    are_two = len(chosen) == 2 == len(train) and not parallel
+    if are_two and (made := _of_two_columns(folder, known, train)):
         return made
     if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)
-    if train and (made := _of_most_splits(folder, known)):
+    if train and is_named and (made := _of_most_splits(folder, known)):
         return made
     if not any(splits) and (made := _of_lines(folder, known)):
         return made

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from t2t_torch.api import declare
 from t2t_torch.declaration.draft import draft
+from t2t_torch.declaration.problem import located
 from t2t_torch.errors import DataError
 from t2t_torch.readers.detection import detect_format
 
@@ -102,7 +104,7 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
     ),
     "a column that names the splits": (
         {"all.csv": "text,label,set\n" + "".join(
-            f"{row['text']},{row['label']},{'more' if n == 9 else ('Train', 'valid')[n % 2]}\n"
+            f"{row['text']},{row['label']},{'more' if n == 9 else ('Train', 'valid')[n // 2 % 2]}\n"
             for n, row in enumerate(ROWS)
         )},
         {"kind": "text2class", "fields": {"inputs": "text", "targets": "label"}, "files": {
@@ -205,6 +207,69 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
     "a table of ids beside the data of a split": (
         {"bird_dev.json": json.dumps(ROWS), "db_ids.json": json.dumps({"a": "b"})},
         {"kind": "text2class", "files": {"train": "bird_dev.json", "eval": {"rows": 12}}},
+    ),
+    "numbers beside the rows": (
+        {"a.json": json.dumps({"version": [2, 1], "rows": ROWS, "empty": []})},
+        {"kind": "text2class", "options": {"records": "rows"}},
+    ),
+    "splits as keys of objects": (
+        {"a.json": json.dumps({"train": {"rows": ROWS}, "val": {"rows": ROWS[:40]}})},
+        {"kind": "text2class", "options": {"records": "*.rows"}, "files": {
+            "train": {"path": "a.json", "where": {"_key": "train"}},
+            "eval": {"path": "a.json", "where": {"_key": "val"}}}},
+    ),
+    "labels that are words of splits": (
+        {"jobs.csv": "text,department\n" + "".join(
+            f"{one},{('Training', 'Testing', 'Sales', 'Design')[n % 4]}\n"
+            for n, one in enumerate(TEXTS)
+        )},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "department"}},
+    ),
+    "a column of splits, of which few rows are for training": (
+        {"a.csv": "text,label,split\n" + "".join(
+            f"{text(n)},{'ab'[n % 2]},{'train' if n % 9 == 0 else 'test'}\n" for n in range(450)
+        )},
+        {"files": {"train": {"path": "a.csv", "where": {"split": "train"}}, "eval": {"rows": 10},
+                   "test": {"path": "a.csv", "where": {"split": "test"}}}},
+    ),
+    "a column of splits, of which the test part has no labels": (
+        {"a.csv": "text,label,split\n" + "".join(
+            f"{one},{'ab'[n % 2] if n < 40 else '?'},{'train' if n < 40 else 'test'}\n"
+            for n, one in enumerate(TEXTS)
+        )},
+        {"files": {"train": {"path": "a.csv", "where": {"split": "train"}}, "eval": {"rows": 8}}},
+    ),
+    "sources and targets of splits": (
+        {f"{split}.{side}": "\n".join(one[::step] for one in TEXTS) for split in ("train", "val")
+         for side, step in (("source", 1), ("target", -1))},
+        {"kind": "text2text", "files": {
+            split: {"inputs": f"{name}.source", "targets": f"{name}.target"}
+            for split, name in (("train", "train"), ("eval", "val"))}},
+    ),
+    "files of classes that are no UTF-8": (
+        {f"{name}.txt": "".join(f"caf\u00e9 {one}\n" for one in TEXTS[k : k + 30]).encode("cp1252")
+         for k, name in ((0, "pos"), (30, "neg"))},
+        {"kind": "text2class", "options": {
+            "files": {"neg": "neg.txt", "pos": "pos.txt"}, "encoding": "cp1252"}},
+    ),
+    "names of labels beside texts and labels": (
+        {"sentences.txt": "\n".join(TEXTS), "labels.txt": "\n".join(LABELS), "names.txt": "a\nb\n"},
+        {"kind": "text2class", "files": {
+            "train": {"inputs": "sentences.txt", "targets": "labels.txt"}, "eval": {"rows": 12}}},
+    ),
+    "parts of one document as answers": (
+        {"qa.csv": "context,question,answer\n" + "".join(
+            f"{' '.join(WORDS)},what is number {n}?,{' '.join(WORDS[n % 12 : n % 12 + 2])}\n"
+            for n in range(60)
+        )},
+        {"kind": "spanqa"},
+    ),
+    "labels of many words": (
+        {"replies.csv": "text,reply\n" + "".join(
+            f"{text(n)},{('we are sorry to hear that and will refund it soon'.split() * 3)[n % 3]} "
+            f"{' '.join(WORDS)}\n" for n in range(900)
+        )},
+        {"kind": "text2class", "fields": {"inputs": "text", "targets": "reply"}},
     ),
     "letters of choices": (
         {"quiz.jsonl": "".join(
@@ -346,3 +411,17 @@ def test_the_command_of_a_refusal_names_the_file(tmp_path: Path):
     with pytest.raises(DataError) as refused:
         detect_format(path)
     assert str(refused.value).count(str(path)) == 2
+
+
+@pytest.mark.parametrize("form", ["a file for each class", "numbered parts of splits"])
+def test_a_draft_of_a_folder_in_a_folder_is_of_files_that_are_there(tmp_path: Path, form: str):
+    written(tmp_path / "top" / "data", FORMS[form][0])
+    files = declare(tmp_path / "top")["files"]
+    assert files["train"].startswith(str(tmp_path.resolve()))
+
+
+def test_values_of_a_column_are_no_paths(tmp_path: Path):
+    (tmp_path / "train").mkdir()
+    path = written(tmp_path, {"a.csv": CSV})
+    where = {"path": "a.csv", "where": {"split": "train"}}
+    assert located(where, tmp_path) == {"path": str(path.resolve()), "where": {"split": "train"}}

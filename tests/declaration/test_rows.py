@@ -11,6 +11,7 @@ import pytest
 
 from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
+from t2t_torch.declaration.schema import Rows
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.mode import Split
 
@@ -162,7 +163,32 @@ def test_rows_are_chosen_by_the_values_of_a_column(declare, samples, tmp_path):
         samples(declare({"a.csv": rows}, files=files), Split.EVAL)
 
 
-@pytest.mark.parametrize("where", [{}, "fold", {"fold": "1", "more": {}}])
-def test_a_choice_of_rows_that_is_none_is_refused(where: Any, declare):
+@pytest.mark.parametrize(
+    "train",
+    [
+        *({"path": "a.csv", "where": one} for one in ({}, "fold", {"fold": []}, {"fold": {}})),
+        {"path": "a.csv", "where": {"fold": float("nan")}},
+        {"path": [], "where": {"fold": 1}},
+        {"path": "", "where": {"fold": 1}},
+        {"path": "a.csv"},
+    ],
+)
+def test_a_choice_of_rows_that_is_none_is_refused(train: Any, declare):
     with pytest.raises(RegistryError, match=r"files\.train"):
-        declare({}, files={"train": {"path": "a.csv", "where": where}, "eval": 0.1})
+        declare({}, files={"train": train, "eval": 0.1})
+
+
+def test_a_column_that_is_not_there_is_told_with_its_split(declare, tmp_path):
+    files = {"train": "a.csv", "eval": {"path": "b.csv", "where": {"splt": "dev"}}}
+    rows = "inputs,targets,split\na,b,dev\n"
+    with pytest.raises(RegistryError, match=r"files\.eval.*no column 'splt'.*'split'"):
+        declare({"a.csv": rows, "b.csv": rows}, files=files).prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("value", "held"), [(1, 1.0), ("1", 1), (True, "true"), ("true", True), (2.5, "2.5")]
+)
+def test_values_are_compared_as_a_table_has_them(value: Any, held: Any):
+    rows = Rows.model_validate({"path": "a.csv", "where": {"x": value}})
+    assert rows.holds({"x": held})
+    assert not rows.holds({"x": None}) and not rows.holds({})
