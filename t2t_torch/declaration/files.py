@@ -248,18 +248,12 @@ def _beside(path: Path, there: Sequence[Path], folder: Path | None = None) -> De
         if not matching:
             continue
         other = min(matching, key=lambda one: _distance(path, one))
-        files[split] = _relative(other, folder)
-        if partners:
-            ends = _stem(other), _ending(partners[0])
-            found = next((one for one in there if (_stem(one), _ending(one)) == ends), None)
-            if found is None:
-                doubts.append(f"{other.name} has no file beside it as {partners[0].name} is.")
-                del files[split]
-                continue
+        if not partners:
+            files[split] = _relative(other, folder)
+            continue
+        ends = _stem(other), _ending(partners[0])
+        if found := next((one for one in there if (_stem(one), _ending(one)) == ends), None):
             files[split] = {"inputs": other.name, "targets": found.name}
-        if len(matching) > 1:
-            names = ", ".join(one.name for one in matching if one is not other)
-            doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
     return DetectedFiles(folder, files, _name(path), doubts, made)
 
 
