@@ -61,20 +61,6 @@ def check_attention(predictions: Sequence[Prediction]) -> None:
         )
 
 
-class Predicted(NamedTuple):
-    """Inputs of a request and their predictions.
-
-    Attributes:
-      model: model that computed the predictions.
-      samples: inputs, as read by this model.
-      predictions: predictions, one per input.
-    """
-
-    model: ServedModel
-    samples: Sequence[Sample]
-    predictions: Sequence[Prediction]
-
-
 async def _wait(
     request: Request, result: asyncio.Future[_T], drop: Callable[[], None], limits: ServerLimits
 ) -> _T:
@@ -389,12 +375,10 @@ class Application:
             tensors.check_wanted(model, wanted or ())
             return tensors.samples_of(model, body.inputs, self._limits)
 
-        model, samples, predictions = await self._predict(request, read)
+        model, _, predictions = await self._predict(request, read)
         if not predictions:
             raise BadRequest("the inputs have no elements: their first dimension is 0.")
-        outputs, binary = tensors.packed(
-            body, tensors.tensors_of(model, samples, predictions, wanted)
-        )
+        outputs, binary = tensors.packed(body, tensors.tensors_of(model, predictions, wanted))
         response: dict[str, Any] = {
             "model_name": model.name,
             "model_version": model.version,
@@ -472,8 +456,8 @@ class Application:
         read: Callable[[ServedModel], Sequence[Sample]],
         *,
         attention: bool = False,
-    ) -> Predicted:
-        """Returns the predictions of a model for the inputs of a request.
+    ) -> tuple[ServedModel, Sequence[Sample], Sequence[Prediction]]:
+        """Returns the model of a request, the inputs as it reads them, and its predictions.
 
         If another version replaces the model meanwhile, the new version is used, provided that the
         request names no version or the new version has the name.
@@ -499,7 +483,7 @@ class Application:
             if self._log_texts:
                 request.scope["log_fields"]["texts"] = [extent.texts for extent in extents]
             if not samples:
-                return Predicted(model, samples, [])
+                return model, samples, []
             async with self._files.decode(request, model, samples) as opened:
                 try:
                     job = served.batcher.submit(opened, model.attend if attention else None)
@@ -507,7 +491,7 @@ class Application:
                     continue
                 predictions = await _wait(request, job.answers, job.drop, self._limits)
             check_attention(predictions)
-            return Predicted(model, opened, predictions)
+            return model, opened, predictions
         raise Unavailable("the model is replaced again and again. Try again later.")
 
 
