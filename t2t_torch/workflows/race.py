@@ -275,7 +275,8 @@ class Race:
         chosen = filter(self._fits, recommend_several(self._problem, self._data_dir))
         for one in [one for one in chosen if slots() > 1 or not one.further_seed]:
             if one.hparams_set not in seconds:
-                seconds[one.hparams_set] = self._seconds_of_a_step(one)
+                settings = self._settings_of(one) | _places(self._data_dir)
+                seconds[one.hparams_set] = _seconds_of_a_step(settings, one.train_steps)
             made.append(self._candidate(one, one.train_steps * seconds[one.hparams_set]))
         capped = _capped(made, _SHARE_OF_TIME * 60 * self._minutes, slots())
         content = {"minutes": self._minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
@@ -293,14 +294,6 @@ class Race:
         except HParamsError:
             return False
         return True
-
-    def _seconds_of_a_step(self, chosen: Recommendation) -> float:
-        """Returns the measured time of a training step; 0 of a training that needs little."""
-        if chosen.train_steps <= _PROBE_STEPS:
-            return 0.0
-        with phase(f"measuring a training step of {chosen.hparams_set}"):
-            settings = self._settings_of(chosen) | _places(self._data_dir)
-            return _seconds_of_a_step(settings)
 
     def _settings_of(self, chosen: Recommendation) -> dict[str, Any]:
         recommended = {k: v for k, v in chosen.settings.items() if k != "train_steps"}
@@ -378,8 +371,7 @@ class Race:
         """Returns the step of the last report of a run; on a split, of an evaluation."""
         from t2t_torch.run.metrics_file import MetricsFile
 
-        run = self.folder / candidate.name
-        reports = MetricsFile(run).read() if run.exists() else []
+        reports = MetricsFile(self.folder / candidate.name).read()
         return max((one["step"] for one in reports if split in ("", one["split"])), default=0)
 
     def _training(self, candidate: Candidate, share: float, variables: dict[str, str]) -> Training:
@@ -482,11 +474,14 @@ def _shortened(candidate: Candidate, seconds: float) -> Candidate:
     return dataclasses.replace(candidate, settings=settings, planned_steps=steps, seconds=spent)
 
 
-def _seconds_of_a_step(settings: dict[str, Any]) -> float:
+def _seconds_of_a_step(settings: dict[str, Any], train_steps: int) -> float:
     """Returns the time of a training step on one thread, measured in a run that is thrown away.
 
-    It is rounded up to two digits, so that noise seldom changes the plan.
+    It is rounded up to two digits, so that noise seldom changes the plan; 0 of a training that
+    needs little.
     """
+    if train_steps <= _PROBE_STEPS:
+        return 0.0
     from t2t_torch.train import task
 
     times: list[float] = []
@@ -497,7 +492,8 @@ def _seconds_of_a_step(settings: dict[str, Any]) -> float:
         def after_step(self, estimator: Estimator) -> None:
             times.append(time.perf_counter())
 
-    with tempfile.TemporaryDirectory() as folder:
+    measuring = phase(f"measuring a training step of {settings['hparams_set']}")
+    with measuring, tempfile.TemporaryDirectory() as folder:
         names = ("problem", "model", "hparams_set", "hparams", "data_dir")
         values = {name: settings[name] for name in names if name in settings}
         probe = TrainSettings(
