@@ -368,15 +368,9 @@ class CTranslate2Exporter(RunExporter):
     needs_data = True
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        ctranslate2_module()  # before the model is loaded
         super().__init__(settings, scratch)
-        check_convertible(self.loaded)
         self.loaded.model.float()
-
-    @classmethod
-    def check(cls, settings: ExportSettings) -> None:
-        """See `Exporter.check`; raises ExportError without CTranslate2."""
-        ctranslate2_module()
-        super().check(settings)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""

@@ -78,12 +78,8 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
     values = _hparams_of(source, flags, settings)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
-    averages = ("train_stats/", "losses_avg/")
-    variables = {
-        name: checkpoint.read(name)
-        for name in checkpoint.tensors
-        if not is_training_state(name) and not name.startswith(averages)
-    }
+    names = (name for name in checkpoint.tensors if not is_training_state(name))
+    variables = {name: checkpoint.read(name) for name in names}
     hparams = convert_hparams(model, values, variables)
     weights = convert_weights(model, variables)
     if not _has_inputs(variables):  # a shared table of a language model
