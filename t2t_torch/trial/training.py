@@ -343,13 +343,10 @@ class _Training:
           ConfigError: none of them sets it.
         """
         settings, directory, length = self.settings, self.directory, self.config.searcher.length
+        recorded = directory.task().train_steps if directory.exists else 0
         steps = settings.train_steps if "train_steps" in settings.given else 0
-        if not steps and self.goes_on:
-            steps = directory.task().train_steps
-        if not steps and length:
-            steps = scale.steps(length)
-        if not steps and directory.exists:
-            steps = directory.task().train_steps
+        steps = steps or (recorded if self.goes_on else 0)
+        steps = steps or (scale.steps(length) if length else recorded)
         if not steps and settings.trains:
             raise ConfigError(
                 "nothing says how long to train: give --train_steps, or searcher.max_length in the "
