@@ -311,20 +311,17 @@ class Application:
         """Returns the routes in the order of matching, the most frequent ones first."""
         endpoints = [Endpoint("POST", "/predict", self.predict, protocol.PredictResponse)]
         for version in ("", _VERSION):
-            predict, infer = f"/models/{{model}}{version}/predict", f"{_MODEL}{version}/infer"
-            endpoints.append(Endpoint("POST", predict, self.predict, protocol.PredictResponse))
-            endpoints.append(Endpoint("POST", infer, self.infer, protocol.InferenceResponse))
-        for version in ("", _VERSION):
-            endpoints.append(
-                Endpoint("GET", _MODEL + version, self.about_model, protocol.ModelMetadata)
-            )
-            endpoints.append(Endpoint("GET", f"{_MODEL}{version}/ready", self.model_ready))
+            predict, model = f"/models/{{model}}{version}/predict", _MODEL + version
+            endpoints += [
+                Endpoint("POST", predict, self.predict, protocol.PredictResponse),
+                Endpoint("POST", f"{model}/infer", self.infer, protocol.InferenceResponse),
+                Endpoint("GET", model, self.about_model, protocol.ModelMetadata),
+                Endpoint("GET", f"{model}/ready", self.model_ready),
+            ]
         return [
             *endpoints,
-            *(
-                Endpoint("GET", path, self.about, protocol.ServerMetadata)
-                for path in ("/v2", "/v2/")
-            ),
+            Endpoint("GET", "/v2", self.about, protocol.ServerMetadata),
+            Endpoint("GET", "/v2/", self.about, protocol.ServerMetadata),
             Endpoint("GET", "/v2/health/live", self.live),
             Endpoint("GET", "/v2/health/ready", self.ready),
             Endpoint("GET", "/models", self.models),
@@ -510,7 +507,7 @@ def _described(model: ServedModel) -> Mapping[str, Any]:
             for one in model.json_fields
         ],
         "targets": [titled(one) for one in model.json_targets],
-        "attention": model.attends,
+        "attention": not model.why_no_attention,
         "examples": _shown(model.examples),
     }
 
