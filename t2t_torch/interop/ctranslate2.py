@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from t2t_torch import registry
@@ -41,11 +42,8 @@ from t2t_torch.runtime.signature import CTRANSLATE2, Signature
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.subword import SubwordEncoder
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from t2t_torch.model import T2TModel
-
+_Weights: TypeAlias = dict[str, npt.NDArray[np.float32]]
+"""Weights by name that are still to be read."""
 
 QUANTIZATIONS = tuple("int8 int8_float32 int8_float16 int8_bfloat16 int16 float16 bfloat16".split())
 """Quantizations of weights that CTranslate2 supports, besides float32."""
@@ -171,20 +169,6 @@ def _pieces_of(feature: Feature) -> list[str]:
     return pieces if len(set(pieces)) == len(pieces) else []
 
 
-class _Weights:
-    """A model's weights; `left` holds the names of those that were not read."""
-
-    def __init__(self, model: T2TModel) -> None:
-        self._weights = model.state_dict()
-        self.left = set(self._weights)
-
-    def __call__(self, name: str) -> NDArray[np.float32]:
-        self.left.discard(name)
-        # A copy: the quantization works in place.
-        found: NDArray[np.float32] = self._weights[name].float().cpu().numpy().copy()
-        return found
-
-
 def _spec(loaded: Loaded) -> Any:
     """Returns CTranslate2's specification of the model with its weights."""
     from ctranslate2.specs import TransformerSpec
@@ -197,13 +181,15 @@ def _spec(loaded: Loaded) -> Any:
         pre_norm=_PRE_NORM[_around(hparams)],
         with_relative_position=bool(hparams.furthest),
     )
-    weights = _Weights(loaded.model)
+    # Copies, each to be read once: the quantization works in place.
+    tensors = loaded.model.state_dict().items()
+    weights = {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors}
     (source,), (target,) = loaded.features.inputs, loaded.features.targets
     _embed(spec.encoder, spec.encoder.embeddings[0], source, loaded, weights)
     _embed(spec.decoder, spec.decoder.embeddings, target, loaded, weights)
     if hparams.use_target_space_embedding:
         _add_space(
-            spec.encoder, weights("target_space")[model.features.target_space_id], model, source
+            spec.encoder, weights.pop("target_space")[model.features.target_space_id], model, source
         )
     for side in ("encoder", "decoder"):
         stack = getattr(spec, side)
@@ -212,11 +198,11 @@ def _spec(loaded: Loaded) -> Any:
         if stack.pre_norm:
             _fill_norm(stack.layer_norm, f"{side}_output.norm", weights)
     size = loaded.features.targets[target].vocab_size
-    spec.decoder.projection.weight = weights(f"modalities.{target}.top.weight")[:size]
-    if weights.left:
+    spec.decoder.projection.weight = weights.pop(f"modalities.{target}.top.weight")[:size]
+    if weights:
         raise ExportError(
             f"the model has weights that CTranslate2's Transformer has not: "
-            f"{', '.join(sorted(weights.left))}."
+            f"{', '.join(sorted(weights))}."
         )
     _register_tokens(spec, loaded, hparams)
     return spec
@@ -241,7 +227,7 @@ def _embed(stack: Any, spec: Any, name: str, loaded: Loaded, weights: _Weights) 
     """Fills in the embeddings, their scale and the positions."""
     model: Any = loaded.model
     size = loaded.features.all[name].vocab_size
-    table = weights(f"modalities.{name}.bottom.weight")[:size]
+    table = weights.pop(f"modalities.{name}.bottom.weight")[:size]
     table[PAD] = 0.0
     spec.weight = table
     stack.scale_embeddings = model.modalities[name].bottom.scale != 1.0
@@ -254,7 +240,7 @@ def _embed(stack: Any, spec: Any, name: str, loaded: Loaded, weights: _Weights) 
     stack.position_encodings.encodings = positions
 
 
-def _add_space(stack: Any, space: NDArray[np.float32], model: Any, source: str) -> None:
+def _add_space(stack: Any, space: npt.NDArray[np.float32], model: Any, source: str) -> None:
     """Adds the vector of the target space to every input position."""
     if model.hparams.furthest:
         spec = stack.embeddings[0]
@@ -270,24 +256,24 @@ def _fill_layer(spec: Any, prefix: str, weights: _Weights, *, pre_norm: bool) ->
 
     def attention(spec: Any, name: str, projections: list[str]) -> None:
         for linear, projection in zip(spec.linear, [*projections, "output"], strict=True):
-            linear.weight = weights(f"{prefix}{name}.{projection}.weight")
+            linear.weight = weights.pop(f"{prefix}{name}.{projection}.weight")
         _fill_norm(spec.layer_norm, f"{prefix}{name}_{place}.norm", weights)
 
     attention(spec.self_attention, "attention", ["query_key_value"])
     if hasattr(spec.self_attention, "relative_position_keys"):
         name = f"{prefix}attention.relative"
-        spec.self_attention.relative_position_keys = weights(f"{name}.keys.weight")
-        spec.self_attention.relative_position_values = weights(f"{name}.values.weight").T.copy()
+        spec.self_attention.relative_position_keys = weights.pop(f"{name}.keys.weight")
+        spec.self_attention.relative_position_values = weights.pop(f"{name}.values.weight").T.copy()
     if hasattr(spec, "attention"):
         attention(spec.attention, "memory_attention", ["query", "key_value"])
     for linear, name in ((spec.ffn.linear_0, "inner"), (spec.ffn.linear_1, "outer")):
-        linear.weight = weights(f"{prefix}feed_forward.{name}.weight")
-        linear.bias = weights(f"{prefix}feed_forward.{name}.bias")
+        linear.weight = weights.pop(f"{prefix}feed_forward.{name}.weight")
+        linear.bias = weights.pop(f"{prefix}feed_forward.{name}.bias")
     _fill_norm(spec.ffn.layer_norm, f"{prefix}feed_forward_{place}.norm", weights)
 
 
 def _fill_norm(spec: Any, name: str, weights: _Weights) -> None:
-    spec.gamma, spec.beta = weights(f"{name}.weight"), weights(f"{name}.bias")
+    spec.gamma, spec.beta = weights.pop(f"{name}.weight"), weights.pop(f"{name}.bias")
 
 
 _SUBWORDS = """\
@@ -368,15 +354,9 @@ class CTranslate2Exporter(RunExporter):
     needs_data = True
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        ctranslate2_module()  # before the model is loaded
         super().__init__(settings, scratch)
-        check_convertible(self.loaded)
         self.loaded.model.float()
-
-    @classmethod
-    def check(cls, settings: ExportSettings) -> None:
-        """See `Exporter.check`; raises ExportError without CTranslate2."""
-        ctranslate2_module()
-        super().check(settings)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
@@ -401,8 +381,22 @@ class CTranslate2Exporter(RunExporter):
 
     def compare(self, plain: Path, quantized: Path, verified: ModelComparison) -> ModelComparison:
         """See `Exporter.compare`."""
-        quality = _compared(self.loaded, plain, quantized, self._rows)
-        return verified._replace(quality=quality)
+        loaded, rows = self.loaded, self._rows
+        (target,) = loaded.features.targets.values()
+        limit = _LONGER + max(max(len(row.inputs), len(row.targets)) for row in rows)
+        references = [str(target.decode(row.targets)) for row in rows]
+        values = []
+        for folder in (plain, quantized):
+            found = _Engine(loaded, folder).search([row.inputs for row in rows], _BEAM, limit)
+            outputs = [str(target.decode(each.ids)) for each in found]
+            values.append(score(outputs, references, ("bleu",))["bleu"].value)
+        if values[1] < values[0] - _LOST:
+            raise ExportError(
+                f"quantized, BLEU of {len(rows)} rows of the dev split is {values[1]:.2f} and not "
+                f"{values[0]:.2f}: more than {_LOST} lost. Nothing was written. Verify more rows "
+                "(--verify_rows=2000); or leave --quantize out."
+            )
+        return verified._replace(quality=(values[0], values[1]))
 
 
 class DevRow(NamedTuple):
@@ -531,27 +525,6 @@ def _check_tied(model: _Model, row: DevRow, ours: list[int], theirs: list[int]) 
             f"row {row.number} of the dev split: CTranslate2's greedy output is {theirs} and the "
             f"model's {ours}. Nothing was written."
         )
-
-
-def _compared(
-    loaded: Loaded, plain: Path, whole: Path, rows: Sequence[DevRow]
-) -> tuple[float, float]:
-    """Returns BLEU before and after quantization; raises ExportError if the loss is too large."""
-    (target,) = loaded.features.targets.values()
-    limit = _LONGER + max(max(len(row.inputs), len(row.targets)) for row in rows)
-    references = [str(target.decode(row.targets)) for row in rows]
-    values = []
-    for folder in (plain, whole):
-        found = _Engine(loaded, folder).search([row.inputs for row in rows], _BEAM, limit)
-        outputs = [str(target.decode(each.ids)) for each in found]
-        values.append(score(outputs, references, ("bleu",))["bleu"].value)
-    if values[1] < values[0] - _LOST:
-        raise ExportError(
-            f"quantized, BLEU of {len(rows)} rows of the dev split is {values[1]:.2f} and not "
-            f"{values[0]:.2f}: more than {_LOST} lost. Nothing was written. Verify more rows "
-            "(--verify_rows=2000); or leave --quantize out."
-        )
-    return values[0], values[1]
 
 
 class _Model:

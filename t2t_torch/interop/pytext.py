@@ -334,11 +334,7 @@ def _renamed(content: Any) -> Any:
 
 
 def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[str, Any], str]]:
-    """Returns the tasks of one: name, content and the problem's name.
-
-    Raises:
-      UsageError: there is no equivalent.
-    """
+    """Returns the tasks of one: name, content and the problem's name."""
     if name == "EnsembleTask":
         model = task.get("model") or {}
         if set(model) & {"BaggingDocEnsembleModel", "BaggingIntentSlotEnsembleModel"}:
@@ -358,9 +354,6 @@ def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[s
             found.append((kind, content, f"{base}_{key.lower()}"))
         if found:
             return found
-    if name not in TASKS:
-        known = ", ".join([*TASKS, *_SEVERAL])
-        raise UsageError(f"PyText's {name} has no equivalent here. Tasks that have: {known}.")
     return [(name, task, base)]
 
 
@@ -408,7 +401,8 @@ def _converted(
 ) -> tuple[dict[str, Any], list[str]]:
     """Returns the content of a file for `--config`, and the settings without an equivalent."""
     if name not in TASKS:
-        raise UsageError(f"PyText's {name} has no equivalent here. See docs/how_to/from_pytext.md.")
+        tasks = ", ".join([*TASKS, *_SEVERAL])
+        raise UsageError(f"PyText's {name} has no equivalent here. Tasks that have: {tasks}.")
     known = TASKS[name]
     found = _ConvertedSettings()
     model = task.get("model") or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from t2t_torch.settings import hp
+from t2t_torch.settings import hp, hp_path
 from t2t_torch.trust import CodeSettings
 
 
@@ -25,16 +25,16 @@ class ImportSettings(CodeSettings):
     """
 
     from_: str = hp("", "Library of the run; default: detected from its files.")
-    source: str | None = hp(None, "Run directory of the other library.", path=True)
-    output_dir: str | None = hp(None, "New run directory.", path=True)
+    source: str | None = hp_path("Run directory of the other library.")
+    output_dir: str | None = hp_path("New run directory.")
     problem: str = hp("", "Name of the problem; default: that of the old run.")
     model: str = hp("", "Name of the other library's model, if its files do not name it.")
     hparams_set: str = hp(
         "", "tensor2tensor's set of hyperparameters; default: hparams.json, or that of its flags."
     )
     hparams: str = hp("", "Changes to the old hyperparameters, by their old names: name=value,...")
-    data_dir: str | None = hp(
-        None, "Directory of the old vocabularies; default: the run, or where it says.", path=True
+    data_dir: str | None = hp_path(
+        "Directory of the old vocabularies; default: the run, or where it says."
     )
     labels: tuple[str, ...] = hp(
         (), "Names of the classes, in the order of their numbers; default: the numbers."
@@ -51,15 +51,13 @@ class ImportSettings(CodeSettings):
     decode_hparams: str = hp(
         "", 'Decoding settings of the new run: "beam_size=4,alpha=0.6"; default: the old ones.'
     )
-    verify: str | None = hp(None, "File of inputs, one per line, to verify with.", path=True)
-    expect: str | None = hp(
-        None, "File of the outputs that the old model gives for --verify, line by line.", path=True
+    verify: str | None = hp_path("File of inputs, one per line, to verify with.")
+    expect: str | None = hp_path(
+        "File of the outputs that the old model gives for --verify, line by line."
     )
-    pairs: str | None = hp(
-        None,
+    pairs: str | None = hp_path(
         "File of inputs and targets, separated by tabs: their loss is reported, where old outputs "
-        "are missing.",
-        path=True,
+        "are missing."
     )
     allow_differences: int = hp(0, "Number of outputs that may differ.", low=0)
 

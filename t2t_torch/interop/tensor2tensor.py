@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,12 +78,8 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
     values = _hparams_of(source, flags, settings)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
-    averages = ("train_stats/", "losses_avg/")
-    variables = {
-        name: checkpoint.read(name)
-        for name in checkpoint.tensors
-        if not is_training_state(name) and not name.startswith(averages)
-    }
+    names = (name for name in checkpoint.tensors if not is_training_state(name))
+    variables = {name: checkpoint.read(name) for name in names}
     hparams = convert_hparams(model, values, variables)
     weights = convert_weights(model, variables)
     if not _has_inputs(variables):  # a shared table of a language model
@@ -92,20 +88,20 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
     if getattr(hparams, "shared_embedding_and_softmax_weights", False) and bottom in weights:
         weights = {**weights, top: weights[bottom]}
-    declared = _declared(source, flags, settings, variables)
+    problem, declaration, vocabularies = _declared(source, flags, settings, variables)
     step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.tensors else 0
     return ImportedRun(
         library="tensor2tensor",
-        problem=declared.problem,
+        problem=problem,
         model=model,
         hparams=hparams,
         weights=weights,
-        declaration=declared.declaration,
-        vocabularies=declared.vocabularies,
+        declaration=declaration,
+        vocabularies=vocabularies,
         step=step or max(0, step_of(checkpoint.prefix.name)),
         train_steps=int(flags.get("train_steps", "0") or 0),
         slots=slots,
-        if_outputs_differ=_if_outputs_differ(declared, settings),
+        if_outputs_differ=_if_outputs_differ(declaration, settings),
     )
 
 
@@ -211,23 +207,12 @@ def _slots_of(
     return slots if complete >= weights.keys() else None
 
 
-class _Declared(NamedTuple):
-    """Problem of a run.
-
-    Attributes:
-      problem: its name, with `_rev` and `_copy`.
-      declaration: its declaration; None if it is registered.
-      vocabularies: contents of its vocabulary files by name.
-    """
-
-    problem: str
-    declaration: dict[str, Any] | None
-    vocabularies: dict[str, bytes]
-
-
 def _declared(
     source: Path, flags: Mapping[str, str], settings: ImportSettings, variables: Mapping[str, Array]
-) -> _Declared:
+) -> tuple[str, dict[str, Any] | None, dict[str, bytes]]:
+    """Returns the name of the problem of a run, with `_rev` and `_copy`; its declaration, None if
+    it is registered; and the contents of its vocabulary files by name.
+    """
     full = settings.problem or flags.get("problem", "")
     if not full:
         raise UsageError(f"{source} has no flags_t2t.txt, which names the problem: give --problem.")
@@ -237,7 +222,7 @@ def _declared(
     folders = _data_folders(source, flags, settings)
     if name in registry.list_names("problem"):
         known = registry.problem(full)
-        return _Declared(full, None, _vocabularies(known, folders, classes, settings))
+        return full, None, _vocabularies(known, folders, classes, settings)
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: read_bytes(vocabulary)}
     kind, texts, more = "text2self", ["targets"], dict[str, Any]()
@@ -252,7 +237,7 @@ def _declared(
             for split in ("train", "eval")
         }
     declaration = declaration_of(name, kind, dict.fromkeys(texts, vocabulary.name), **more)
-    return _Declared(full, declaration, content)
+    return full, declaration, content
 
 
 def _has_inputs(variables: Mapping[str, Array]) -> bool:
@@ -283,9 +268,9 @@ def _vocabularies(
     return files
 
 
-def _if_outputs_differ(declared: _Declared, settings: ImportSettings) -> str:
+def _if_outputs_differ(declaration: dict[str, Any] | None, settings: ImportSettings) -> str:
     """Returns what to do if outputs differ: classes without names are decoded as numbers."""
-    if settings.labels or "labels" not in (declared.declaration or {}):
+    if settings.labels or "labels" not in (declaration or {}):
         return ""
     return (
         "The classes have no names yet and are decoded as numbers: name them with --labels=a,b,c, "

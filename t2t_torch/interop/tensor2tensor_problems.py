@@ -140,15 +140,13 @@ class T2TTextEncoder:
     """Base class of encoders, data_generators/text_encoder.py: of numbers separated by spaces.
 
     Data and models use the encoders of this library, which give the same ids (`encoder_of`).
+
+    Attributes:
+      num_reserved_ids: the number of reserved ids.
     """
 
     def __init__(self, num_reserved_ids: int = NUM_RESERVED) -> None:
-        self._num_reserved_ids = num_reserved_ids
-
-    @property
-    def num_reserved_ids(self) -> int:
-        """The number of reserved ids."""
-        return self._num_reserved_ids
+        self.num_reserved_ids = num_reserved_ids
 
     @property
     def vocab_size(self) -> int:
@@ -157,11 +155,11 @@ class T2TTextEncoder:
 
     def encode(self, s: str) -> list[int]:
         """Returns the ids of a text."""
-        return [int(word) + self._num_reserved_ids for word in s.split()]
+        return [int(word) + self.num_reserved_ids for word in s.split()]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text of ids."""
-        return " ".join(str(one - self._num_reserved_ids) for one in ids)
+        return " ".join(str(one - self.num_reserved_ids) for one in ids)
 
 
 class _Wrapped(T2TTextEncoder):

@@ -61,20 +61,6 @@ def check_attention(predictions: Sequence[Prediction]) -> None:
         )
 
 
-class Predicted(NamedTuple):
-    """Inputs of a request and their predictions.
-
-    Attributes:
-      model: model that computed the predictions.
-      samples: inputs, as read by this model.
-      predictions: predictions, one per input.
-    """
-
-    model: ServedModel
-    samples: Sequence[Sample]
-    predictions: Sequence[Prediction]
-
-
 async def _wait(
     request: Request, result: asyncio.Future[_T], drop: Callable[[], None], limits: ServerLimits
 ) -> _T:
@@ -325,20 +311,17 @@ class Application:
         """Returns the routes in the order of matching, the most frequent ones first."""
         endpoints = [Endpoint("POST", "/predict", self.predict, protocol.PredictResponse)]
         for version in ("", _VERSION):
-            predict, infer = f"/models/{{model}}{version}/predict", f"{_MODEL}{version}/infer"
-            endpoints.append(Endpoint("POST", predict, self.predict, protocol.PredictResponse))
-            endpoints.append(Endpoint("POST", infer, self.infer, protocol.InferenceResponse))
-        for version in ("", _VERSION):
-            endpoints.append(
-                Endpoint("GET", _MODEL + version, self.about_model, protocol.ModelMetadata)
-            )
-            endpoints.append(Endpoint("GET", f"{_MODEL}{version}/ready", self.model_ready))
+            predict, model = f"/models/{{model}}{version}/predict", _MODEL + version
+            endpoints += [
+                Endpoint("POST", predict, self.predict, protocol.PredictResponse),
+                Endpoint("POST", f"{model}/infer", self.infer, protocol.InferenceResponse),
+                Endpoint("GET", model, self.about_model, protocol.ModelMetadata),
+                Endpoint("GET", f"{model}/ready", self.model_ready),
+            ]
         return [
             *endpoints,
-            *(
-                Endpoint("GET", path, self.about, protocol.ServerMetadata)
-                for path in ("/v2", "/v2/")
-            ),
+            Endpoint("GET", "/v2", self.about, protocol.ServerMetadata),
+            Endpoint("GET", "/v2/", self.about, protocol.ServerMetadata),
             Endpoint("GET", "/v2/health/live", self.live),
             Endpoint("GET", "/v2/health/ready", self.ready),
             Endpoint("GET", "/models", self.models),
@@ -389,12 +372,10 @@ class Application:
             tensors.check_wanted(model, wanted or ())
             return tensors.samples_of(model, body.inputs, self._limits)
 
-        model, samples, predictions = await self._predict(request, read)
+        model, _, predictions = await self._predict(request, read)
         if not predictions:
             raise BadRequest("the inputs have no elements: their first dimension is 0.")
-        outputs, binary = tensors.packed(
-            body, tensors.tensors_of(model, samples, predictions, wanted)
-        )
+        outputs, binary = tensors.packed(body, tensors.tensors_of(model, predictions, wanted))
         response: dict[str, Any] = {
             "model_name": model.name,
             "model_version": model.version,
@@ -472,8 +453,8 @@ class Application:
         read: Callable[[ServedModel], Sequence[Sample]],
         *,
         attention: bool = False,
-    ) -> Predicted:
-        """Returns the predictions of a model for the inputs of a request.
+    ) -> tuple[ServedModel, Sequence[Sample], Sequence[Prediction]]:
+        """Returns the model of a request, the inputs as it reads them, and its predictions.
 
         If another version replaces the model meanwhile, the new version is used, provided that the
         request names no version or the new version has the name.
@@ -499,7 +480,7 @@ class Application:
             if self._log_texts:
                 request.scope["log_fields"]["texts"] = [extent.texts for extent in extents]
             if not samples:
-                return Predicted(model, samples, [])
+                return model, samples, []
             async with self._files.decode(request, model, samples) as opened:
                 try:
                     job = served.batcher.submit(opened, model.attend if attention else None)
@@ -507,7 +488,7 @@ class Application:
                     continue
                 predictions = await _wait(request, job.answers, job.drop, self._limits)
             check_attention(predictions)
-            return Predicted(model, opened, predictions)
+            return model, opened, predictions
         raise Unavailable("the model is replaced again and again. Try again later.")
 
 
@@ -526,7 +507,7 @@ def _described(model: ServedModel) -> Mapping[str, Any]:
             for one in model.json_fields
         ],
         "targets": [titled(one) for one in model.json_targets],
-        "attention": model.attends,
+        "attention": not model.why_no_attention,
         "examples": _shown(model.examples),
     }
 

@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,23 +170,21 @@ _PROCESS = secrets.token_hex(5)  # a random number per request would cost a syst
 _NUMBERS = itertools.count(1)
 
 
+@dataclass
 class RequestMiddleware:
     """ASGI middleware.
 
-    Args:
+    Attributes:
       inner: wrapped application.
       keys: API keys, required except for the web page and the health routes.
       metrics: metrics of inference requests.
       shutdown: shutdown state; counts the requests in flight and rejects new ones at shutdown.
     """
 
-    def __init__(
-        self, inner: ASGIApp, keys: Keys, metrics: ServerMetrics, shutdown: GracefulShutdown
-    ) -> None:
-        self._inner = inner
-        self._keys = keys
-        self._metrics = metrics
-        self._shutdown = shutdown
+    inner: ASGIApp
+    keys: Keys
+    metrics: ServerMetrics
+    shutdown: GracefulShutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
@@ -203,20 +202,20 @@ class RequestMiddleware:
                 status, has_started = message["status"], True
                 answered = MutableHeaders(scope=message)
                 answered["X-Request-Id"] = log_fields["request_id"]
-                if self._shutdown.refuses:
+                if self.shutdown.refuses:
                     answered["Connection"] = "close"
             await send(message)
 
         is_inference = scope["method"] == "POST"
-        self._shutdown.in_flight += is_inference
+        self.shutdown.in_flight += is_inference
         try:
             rejected = self._rejection(scope, headers)
             if rejected is not None:
-                if self._shutdown.refuses:  # closes the connection, which must not be reset
+                if self.shutdown.refuses:  # closes the connection, which must not be reset
                     await _read_to_end(receive)
                 await _response(rejected)(scope, receive, send_on)
             else:
-                await self._inner(scope, receive, send_on)
+                await self.inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
         except asyncio.CancelledError:  # at shutdown uvicorn itself would send 500
@@ -226,7 +225,7 @@ class RequestMiddleware:
         except Exception:  # an internal error: status 500 was sent
             log_event("failed", logging.ERROR, error=True, **log_fields)
         finally:
-            self._shutdown.in_flight -= is_inference
+            self.shutdown.in_flight -= is_inference
             self._record(scope, log_fields, status, time.perf_counter() - start)
 
     def _rejection(self, scope: Scope, headers: Headers) -> HTTPError | None:
@@ -234,11 +233,11 @@ class RequestMiddleware:
         if rejected is not None:
             return rejected
         path = scope["path"]
-        if path not in _OPEN and not self._keys.admit(
+        if path not in _OPEN and not self.keys.admit(
             headers.get("authorization"), headers.get("x-api-key")
         ):
             return Unauthorized("expected an API key. Send the header  Authorization: Bearer KEY")
-        if self._shutdown.refuses and scope["method"] == "POST":
+        if self.shutdown.refuses and scope["method"] == "POST":
             return Unavailable("the server ends. Ask another one.")
         return None
 
@@ -248,11 +247,11 @@ class RequestMiddleware:
         path = scope["path"]
         if scope["method"] == "POST":
             model, version = log_fields.get("model", ""), log_fields.get("version", "")
-            self._metrics.requests.labels(model, version, str(status)).inc()
+            self.metrics.requests.labels(model, version, str(status)).inc()
             if status == 200 and model:
-                self._metrics.inputs.labels(model).inc(log_fields["inputs"])
-                self._metrics.tokens.labels(model).inc(log_fields["tokens"])
-                self._metrics.seconds.labels(model).observe(seconds)
+                self.metrics.inputs.labels(model).inc(log_fields["inputs"])
+                self.metrics.tokens.labels(model).inc(log_fields["tokens"])
+                self.metrics.seconds.labels(model).observe(seconds)
         level = logging.DEBUG if path in _QUIET and status == 200 else logging.INFO
         if LOG.isEnabledFor(level):
             log_event(

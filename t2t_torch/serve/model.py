@@ -90,11 +90,6 @@ class ServedModel(ABC):
         raise NotImplementedError
 
     @property
-    def attends(self) -> bool:
-        """True if the model has attention."""
-        return not self.why_no_attention
-
-    @property
     def json_fields(self) -> Sequence[InputSpec]:
         """The fields of an input in JSON."""
         return self.fields
@@ -106,7 +101,7 @@ class ServedModel(ABC):
 
     def check_attends(self) -> None:
         """Raises HTTPError if the model has no attention."""
-        if not self.attends:
+        if self.why_no_attention:
             raise BadRequest(
                 f"attention: {self.name!r} has none: {self.why_no_attention}. Leave it out."
             )

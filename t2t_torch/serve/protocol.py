@@ -80,8 +80,12 @@ _RESERVED = "triton_"
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-class InputTensor(BaseModel, title="request_input"):
-    """An input tensor; `data` may be nested or flat, in row-major order."""
+class InputTensor(
+    BaseModel,
+    title="request_input",
+    json_schema_extra={"required": ["name", "shape", "datatype", "data"]},
+):
+    """An input tensor; `data` may be nested or flat, in row-major order, or in binary form."""
 
     name: StrictStr
     shape: Annotated[
@@ -89,7 +93,7 @@ class InputTensor(BaseModel, title="request_input"):
     ]
     datatype: StrictStr
     parameters: Parameters = {}
-    data: list[Any]
+    data: Annotated[list[Any], Field(default_factory=list)]
 
     @property
     def count(self) -> int:

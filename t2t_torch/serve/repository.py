@@ -242,13 +242,10 @@ class Batcher:
 
     def _is_full(self) -> bool:
         """Returns True if no further request would fit into the waiting batch."""
-        inputs, tokens = 1, 1  # the minimum of a request
         self._forget_dropped()
-        for job in self._queue:
-            inputs, tokens = inputs + len(job.samples), tokens + job.tokens
-            if not self._fits(inputs, tokens):
-                return True
-        return False
+        inputs = sum(len(job.samples) for job in self._queue)
+        tokens = sum(job.tokens for job in self._queue)
+        return not self._fits(inputs + 1, tokens + 1)  # 1: the minimum of a request
 
     def _fits(self, inputs: int, tokens: int) -> bool:
         return inputs <= self._limits.max_batch_inputs and tokens <= self._limits.max_batch_tokens

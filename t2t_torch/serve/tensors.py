@@ -24,7 +24,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import WRITTEN_LIST, Prediction
-from t2t_torch.serve.limits import MAX_SECONDS, MAX_TENSORS, BadRequest, ServerLimits, TooLarge
+from t2t_torch.serve.limits import MAX_SECONDS, BadRequest, ServerLimits, TooLarge
 from t2t_torch.serve.model import TEXTS, Extent, Sample, ServedModel, TooManyElements, extent_of
 from t2t_torch.serve.protocol import (
     HEADER,
@@ -330,17 +330,13 @@ def samples_of(
 
 
 def tensors_of(
-    model: ServedModel,
-    samples: Sequence[Sample],
-    predictions: Sequence[Prediction],
-    wanted: Sequence[str] | None,
+    model: ServedModel, predictions: Sequence[Prediction], wanted: Sequence[str] | None
 ) -> list[Tensor]:
     """Returns the flat output tensors of predictions in the requested order.
 
     Args:
       model: model of the predictions.
-      samples: inputs, at least one.
-      predictions: predictions, one per input.
+      predictions: predictions, one per input, at least one.
       wanted: names of outputs; None for all.
 
     Raises:
@@ -530,11 +526,6 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
       HTTPError: the JSON is invalid or requires an unsupported extension, the size of the binary
         data differs from that of the tensors, or the elements are invalid.
     """
-    bare = [isinstance(one, dict) and "data" not in one for one in _inputs(body)]
-    if any(bare):
-        pairs = zip(_inputs(body), bare, strict=True)
-        inputs = [{**one, "data": []} if is_bare else one for one, is_bare in pairs]
-        body = {**body, "inputs": inputs}
     request = parsed(InferenceRequest, body)
     request.check_extensions()
     _check_booleans(request)
@@ -542,13 +533,13 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
         max((tensor.shape[0] for tensor in request.inputs if tensor.shape), default=0), limits
     )
     at = 0
-    for number, (tensor, is_bare) in enumerate(zip(request.inputs, bare, strict=True)):
-        size = _size_of(tensor)
-        if size is None and is_bare:
+    for number, tensor in enumerate(request.inputs):
+        size, has_data = _size_of(tensor), "data" in tensor.model_fields_set
+        if size is None and not has_data:
             raise BadRequest(f"inputs.{number}.data: Field required.")
         if size is None:
             continue
-        if not is_bare:
+        if has_data:
             raise BadRequest(f"{tensor.name!r} has both `data` and {SIZE}: expected one.")
         if size > len(blob) - at:
             raise BadRequest(
@@ -588,12 +579,6 @@ def packed(
             output["parameters"] = {**output.get("parameters", {}), SIZE: len(blobs[-1])}
         tensors.append(output)
     return tensors, b"".join(blobs)
-
-
-def _inputs(body: Any) -> list[Any]:
-    """Returns the inputs of an unvalidated request; empty if it has no list within the limit."""
-    inputs = body.get("inputs") if isinstance(body, dict) else None
-    return inputs if isinstance(inputs, list) and len(inputs) <= MAX_TENSORS else []
 
 
 def _check_booleans(request: InferenceRequest) -> None:

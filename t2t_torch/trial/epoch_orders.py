@@ -477,7 +477,7 @@ def _start_worker(init: Callable[[int], None] | None, worker: int) -> None:
         init(worker)
 
 
-class ListedLoader:
+class ListedLoader(EpochOrders):
     """Loader with a listable order: batches are created from their indices.
 
     The loader itself is not iterated: a copy of its sampler is, and its data set and `collate_fn`
@@ -501,10 +501,8 @@ class ListedLoader:
     """
 
     def __init__(self, loader: Loader, seed: int, what: str, world_size: int) -> None:
-        self._loader = loader
-        self._seed = seed
-        self._orders = EpochOrders(loader, seed)
-        self._first = self._orders.order(0)
+        super().__init__(loader, seed)
+        self._first = self.order(0)
         if not len(self._first):
             raise TrialError(
                 f"the {what} loader has no batch: its data set has "
@@ -512,12 +510,11 @@ class ListedLoader:
                 "that fill no batch. make_data_loaders should return loaders of data sets that "
                 "are not empty."
             )
-        self.place = self._orders.place
         self.batches_per_epoch = len(self._first)
         self.records = self._first.records
         self.records_per_batch = _batch_size(loader) or self.records / len(self._first)
-        self.fingerprint = self._first.digest if self._orders.repeatable else "unrepeatable"
-        if world_size > 1 and not self._orders.repeatable:
+        self.fingerprint = self._first.digest if self.repeatable else "unrepeatable"
+        if world_size > 1 and not self.repeatable:
             raise TrialError(
                 "several processes cannot share the loader, batches would be lost or doubled: it "
                 "is not exact: the sampler has another order each time it is iterated. Let it draw "
@@ -528,7 +525,7 @@ class ListedLoader:
         """Yields every `step`th batch of all epochs, starting at global batch `start`."""
         numbers = itertools.count(start, step)
         places = (
-            (epoch, place, self._orders.order(epoch).indices(place))
+            (epoch, place, self.order(epoch).indices(place))
             for epoch, place in map(self.place, numbers)
         )
         return fetched(self._loader, places, self._seed, "batch")
@@ -750,9 +747,8 @@ class TrialEvalBatches:
     @functools.cached_property
     def total(self) -> int:
         """Number of batches of all processes; a loader without a length is read to count them."""
-        if isinstance(self._order, ReplayedLoader) and self._order.batches_per_epoch is None:
-            return sum(1 for _ in self._order.epoch(0))
-        return self._order.batches_per_epoch or 0
+        known = self._order.batches_per_epoch
+        return sum(1 for _ in self._order.once(0, 1)) if known is None else known
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""

@@ -435,14 +435,21 @@ class TrainingReport:
                 total._add(name, shape, torch.tensor(sums, dtype=torch.float64))
         return dict(sorted(total._sums.items()))
 
-    def read(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+    def read(
+        self, world: World, reduced: Mapping[str, Any]
+    ) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the means over all processes and resets the statistics; a collective call.
+
+        Args:
+          world: the processes that train together.
+          reduced: further metrics, which need no reduction.
 
         Returns:
           The scalar metrics, and the array metrics.
         """
         sums = self._over_all(world).items()
         means = {name: (one[:-1] / one[-1]).reshape(shape) for name, (shape, one) in sums}
+        means |= {name: torch.from_numpy(as_array(value)) for name, value in reduced.items()}
         self._sums = {}
         numbers = {name: mean.item() for name, mean in means.items() if mean.numel() == 1}
         return numbers, {name: mean for name, mean in means.items() if mean.numel() != 1}

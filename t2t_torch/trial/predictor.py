@@ -385,17 +385,15 @@ def validation_inputs(
     Raises:
       TrialError: the trial evaluates without calling the model, or the loader is empty.
     """
-    documented = task.definition.generation == user_code.DOCUMENTED
-    full = not documented and not task.definition.has("evaluate_batch")
-    seen = 0
+    method, seen = task.evaluation_method, 0
+    full = method == "evaluate_full_dataset"
     for batch in task.eval_batches(Split.EVAL, rank=0, world_size=1):
         moved = task.batches.to_device(batch, device)
-        if documented:
+        if method == "validation_metrics":
             calls = [check_batch_pair(moved.content)[0]]
         else:
             calls = _calls(task, model, moved, rows if full else 0)
         if not calls:
-            method = "evaluate_full_dataset" if full else "evaluate_batch"
             raise TrialError(
                 f"{method} does not call the model itself (model(inputs)), so it is not known what "
                 "it takes. Call it, and not its parts or model.forward."

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import urllib.error
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,17 +182,11 @@ def prepare(
         averages=options.average_aggregated_gradients,
         clip_grad_norm=options.clip_grad_norm,
     )
-    make, sections = definition.make_data_loaders, (entered.experiment_config, chosen)
-    if make is not None:
-        loaders = _call_loaders(make, sections, path)
-        trial = user_code.instance_of(definition, chosen, context)
-    else:
-        trial = user_code.instance_of(definition, chosen, context)
-        method = getattr(trial, "make_data_loaders", None)
-        if method is not None:
-            loaders = _call_loaders(method, sections, path)
-        else:
-            loaders = check_loaders([getattr(trial, name)() for name in user_code.LOADERS])
+    sections = (entered.experiment_config, chosen)
+    loaders = _loaders_of(definition, sections, path)
+    trial = user_code.instance_of(definition, chosen, context)
+    loaders = loaders or _loaders_of(trial, sections, path)
+    loaders = loaders or check_loaders([getattr(trial, name)() for name in user_code.LOADERS])
     _check_methods(trial, definition, loaders[0], chosen)
     kind = ContextTask if definition.generation == user_code.CONTEXT else TrialTask
     if kind is TrialTask:  # what the trial wraps itself is its own: attributes like others
@@ -214,8 +208,11 @@ def _check_methods(
         check_batch_size(batch_size, loader)
 
 
-def _call_loaders(make: Callable[..., Any], given: tuple[Any, ...], path: Path | None) -> Any:
-    """Returns the result of `make_data_loaders`."""
+def _loaders_of(owner: Any, given: tuple[Any, ...], path: Path | None) -> Any:
+    """Returns the result of `make_data_loaders` of a definition or a trial; None without it."""
+    make = getattr(owner, "make_data_loaders", None)
+    if make is None:
+        return None
     arguments = copy.deepcopy(given)
     made = user_code.call(make, *arguments, path and str(path), what="make_data_loaders")
     return check_loaders(made)

@@ -61,36 +61,6 @@ class LRScheduler:
         self.step_every_epoch = step_every_epoch
 
 
-def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Returns the settings of an optimizer's parameter groups: learning rates, momenta etc.
-
-    Settings without a JSON form, such as functions, are omitted: they do not change.
-    """
-    groups = optimizer.param_groups
-    return [
-        _stored({k: v for k, v in group.items() if k != "params"}, type(optimizer).__name__)
-        for group in groups
-    ]
-
-
-def restore_settings(
-    optimizer: torch.optim.Optimizer, settings: list[dict[str, Any]], what: str
-) -> None:
-    """Restores the settings of an optimizer's parameter groups.
-
-    Raises:
-      TrialError: the number of groups differs.
-    """
-    groups = optimizer.param_groups
-    if len(groups) != len(settings):
-        raise TrialError(
-            f"{what}: the optimizer has {len(groups)} groups of parameters, and had "
-            f"{len(settings)} when the checkpoint was written. Make it as it was made then."
-        )
-    for group, stored in zip(groups, settings, strict=True):
-        group |= _restored(group, stored)
-
-
 def state_of(scheduler: Any) -> dict[str, Any]:
     """Returns the state of a scheduler, without values that have no JSON form."""
     return _stored(scheduler.state_dict(), type(scheduler).__name__)
@@ -245,7 +215,9 @@ class Schedule:
 
     def state(self) -> dict[str, Any]:
         """Returns the optimizer's settings and the schedulers' states in JSON form."""
-        state: dict[str, Any] = {"settings": settings_of(self.optimizer)}
+        kind, groups = type(self.optimizer).__name__, self.optimizer.param_groups
+        own = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        state: dict[str, Any] = {"settings": [_stored(settings, kind) for settings in own]}
         if self.scheduler is not None:
             state["scheduler"] = state_of(self.scheduler.scheduler)
         attributes = {name: state_of(one) for name, one in self._attributes().items()}
@@ -257,7 +229,14 @@ class Schedule:
         Raises:
           TrialError: the parameter groups of the optimizer differ.
         """
-        restore_settings(self.optimizer, state["settings"], self.what)
+        groups, settings = self.optimizer.param_groups, state["settings"]
+        if len(groups) != len(settings):
+            raise TrialError(
+                f"{self.what}: the optimizer has {len(groups)} groups of parameters, and had "
+                f"{len(settings)} when the checkpoint was written. Make it as it was made then."
+            )
+        for group, stored in zip(groups, settings, strict=True):
+            group |= _restored(group, stored)
         if self.scheduler is not None and "scheduler" in state:
             restore_state(self.scheduler.scheduler, state["scheduler"])
         attributes = self._attributes()

@@ -271,14 +271,8 @@ class TrialTaskState(TaskState):
 
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the means of the losses and metrics, and the metrics of the trial's reducers."""
-        numbers, arrays = self.training.read(world)
         reducers = self._task.context.reducers.of_training
-        for name, value in reduce_metrics(reducers, world).items():
-            array = metrics.as_array(value)
-            if array.size == 1:
-                numbers[name] = array.item()
-            else:
-                arrays[name] = torch.from_numpy(array)
+        numbers, arrays = self.training.read(world, reduce_metrics(reducers, world))
         for reducer, _ in reducers:
             reducer.reset()
         self._task.context.notify("on_training_workload_end", dict(numbers), self._batch_metrics)
@@ -484,7 +478,7 @@ class TrialTask(Task):
         """
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
-        if self.definition.generation == DOCUMENTED or self.definition.has("evaluate_batch"):
+        if self.evaluation_method != "evaluate_full_dataset":
             return self._validation(rank=rank, world_size=world_size)
         return [TrialBatch(0, self.loaders[1])] if rank == 0 else []
 
@@ -531,13 +525,10 @@ def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
 
 
 class _Stateful:
-    """Schedulers, scalers and callbacks of a trial as one scheduler."""
+    """Schedulers, scalers and callbacks of a trial as one scheduler, which nobody steps."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
-
-    def step(self) -> None:
-        """Does nothing: the context steps its schedulers."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the objects, whose states are stored by name."""

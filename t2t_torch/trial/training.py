@@ -15,6 +15,7 @@ from t2t_torch.errors import ConfigError, T2TError, UsageError
 from t2t_torch.reporter import message, output
 from t2t_torch.run.code import keep_code, open_code, recorded_usr_dirs
 from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.settings import require
 from t2t_torch.trial import experiment, pytorch_trial
 from t2t_torch.trial.experiment import NAME, ExperimentConfig, RunRecord
 from t2t_torch.trial.user_code import file_beside
@@ -163,17 +164,12 @@ def _check_settings(settings: TrainSettings) -> None:
         faults.append(
             f"--schedule={settings.schedule} is for a problem; of a trial: {', '.join(SCHEDULES)}."
         )
-    if not settings.output_dir and not settings.test_mode:
-        faults.append(
-            f"missing flags:\n  --output_dir=...  {settings.declared()['output_dir'].meaning}"
-        )
-    processes = train_record.processes()
-    if settings.global_batch_size and not settings.trains:
-        faults.append(f"--global_batch_size is for training, not --schedule={settings.schedule}.")
-    if settings.test_mode and processes > 1:
+    if settings.test_mode and train_record.processes() > 1:
         faults.append("--test_mode looks at one process: run it without torchrun.")
     if faults:
         raise UsageError("\n".join(faults))
+    if not settings.test_mode:
+        require(settings, "output_dir")
 
 
 def _record(settings: TrainSettings, directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
@@ -347,13 +343,10 @@ class _Training:
           ConfigError: none of them sets it.
         """
         settings, directory, length = self.settings, self.directory, self.config.searcher.length
+        recorded = directory.task().train_steps if directory.exists else 0
         steps = settings.train_steps if "train_steps" in settings.given else 0
-        if not steps and self.goes_on:
-            steps = directory.task().train_steps
-        if not steps and length:
-            steps = scale.steps(length)
-        if not steps and directory.exists:
-            steps = directory.task().train_steps
+        steps = steps or (recorded if self.goes_on else 0)
+        steps = steps or (scale.steps(length) if length else recorded)
         if not steps and settings.trains:
             raise ConfigError(
                 "nothing says how long to train: give --train_steps, or searcher.max_length in the "

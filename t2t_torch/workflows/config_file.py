@@ -44,7 +44,7 @@ COMMANDS = ("datagen", "trainer", "eval", "decoder", "exporter", "server", "tune
 SHARED = frozenset(
     """
     problem model hparams_set hparams data_dir tmp_dir output_dir eval_metrics random_seed
-    verify_data t2t_usr_dir trust_code registry_help config config_schema verbosity
+    verify_data t2t_usr_dir trust_code registry_help verbosity
     """.split()
 )
 """Settings that a command leaves out if it does not have them, as they may be another's."""
@@ -90,14 +90,13 @@ class ConfigFile:
         self.values: dict[str, Any] = {}
         self.hparams: dict[str, Any] = {}
         self.declaration: dict[str, Any] | None = None
-        fields = {name.rstrip("_"): (name, field) for name, field in kind.declared().items()}
+        declared = {name.rstrip("_"): (name, field) for name, field in kind.declared().items()}
+        fields = {name: one for name, one in declared.items() if name not in _NOT_IN_FILE}
         faults = []
         for name, value in _of_command(content, command).items():
             if name in _ABOUT:
                 continue
-            if name in _NOT_IN_FILE:
-                faults.append(_unknown(name, fields))
-            elif name not in fields:
+            if name not in fields:
                 if name not in content or name not in SHARED:
                     faults.append(_unknown(name, fields))
             elif name == "hparams" and isinstance(value, dict):

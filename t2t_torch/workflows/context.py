@@ -195,8 +195,6 @@ def file_to_write(settings: Settings, name: str, *, stdout: bool = False) -> Pat
     file = Path(value)
     if stdout and value == "-":
         return file
-    if file.is_dir():
-        raise errors.UsageError(f"--{name}={file} is a folder; name a file.")
     if not file.resolve().parent.is_dir():
         raise errors.UsageError(
             f"--{name}={file}: there is no folder {file.parent}. Make it:  "

@@ -101,10 +101,13 @@ def decode_problem(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     """Decodes with runs of problems: a file, a data set, or typed inputs; or scores lines."""
     _check_settings(settings, hparams)
     if settings.score_file:
+        hparams.check_of_scores()
         _score_file(settings, hparams)
     elif settings.decode_interactive:
+        hparams.check_of_prompt()
         _interact(settings, hparams)
     elif settings.decode_from_file:
+        hparams.check_of_files("--decode_from_file")
         _decode_file(settings, hparams)
     else:
         _decode_dataset(settings, hparams)
@@ -142,12 +145,6 @@ def _check_settings(settings: DecodeSettings, hparams: DecodeHParams) -> None:
         raise UsageError(f"{' and '.join(given)}: give one of them.")
     if hparams.shards > 1 and (settings.score_file or settings.decode_interactive):
         raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
-    if settings.score_file:
-        hparams.check_of_scores()
-    elif settings.decode_interactive:
-        hparams.check_of_prompt()
-    elif settings.decode_from_file:
-        hparams.check_of_files("--decode_from_file")
     if settings.decode_reference and not settings.decode_from_file:
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."

@@ -422,21 +422,16 @@ def _chosen(settings: GenerateSettings) -> list[str]:
     Raises:
       T2TError: a name is unknown or its file does not import, or no problem is left.
     """
-    requested = [part.strip() for part in (settings.problem or "*").split(",") if part.strip()]
+    requested = list(_matching((settings.problem or "*").split(",")))
     if not requested:
         raise UsageError(
             f"--problem={settings.problem} names no problem. List all:  t2t-datagen --only_list"
         )
     chosen: dict[str, str] = {}
     for name in requested:
-        for match in _matching(name):
-            chosen.setdefault(parse_problem_name(match).base_name, match)
-    excluded = {
-        parse_problem_name(match).base_name
-        for name in settings.exclude_problems
-        if name.strip()
-        for match in _matching(name.strip())
-    }
+        chosen.setdefault(parse_problem_name(name).base_name, name)
+    names = _matching(settings.exclude_problems)
+    excluded = {parse_problem_name(name).base_name for name in names}
     left = [name for base, name in chosen.items() if base not in excluded]
     if not left:
         raise UsageError(
@@ -446,19 +441,21 @@ def _chosen(settings: GenerateSettings) -> list[str]:
     return left
 
 
-def _matching(name: str) -> list[str]:
-    """Returns the problems that match a pattern, or a single name, which is looked up.
+def _matching(patterns: Sequence[str]) -> Iterator[str]:
+    """Yields the problems that match patterns, or are single names, which are looked up.
 
     Raises:
-      T2TError: there is no match, or the file of the problem does not import.
+      T2TError: one has no match, or the file of a problem does not import.
     """
-    if not any(mark in name for mark in "*?["):
-        registry.problem(name)
-        return [name]
-    matching = fnmatch.filter(registry.list_names("problem"), name)
-    if not matching:
-        raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
-    return matching
+    for name in filter(None, map(str.strip, patterns)):
+        matching = [name]
+        if any(mark in name for mark in "*?["):
+            matching = fnmatch.filter(registry.list_names("problem"), name)
+        else:
+            registry.problem(name)
+        if not matching:
+            raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
+        yield from matching
 
 
 class UnsureError(UsageError):

@@ -78,7 +78,7 @@ def standing_of(run: Path, metric: str, rows: int = 0) -> Standing:
     from t2t_torch.run.metrics_file import MetricsFile
     from t2t_torch.train.stopping import full_name
 
-    reports = MetricsFile(run).read() if run.exists() else []
+    reports = MetricsFile(run).read()
     evaluations = [one for one in reports if one["split"] == Split.EVAL.value]
     has_ended = RunDirectory(run).ended_at() is not None
     if not evaluations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import itertools
 import shlex
@@ -146,33 +147,29 @@ class _StepStoppedError(Exception):
         self.number = number
 
 
+@dataclasses.dataclass
 class _Quick:
     """The steps of one file, in their order.
 
-    Args:
+    Attributes:
       settings: the settings.
       file: data, or a declaration.
       folder: folder of everything that is written.
       stop: request to stop.
       ask: returns the number of one of several problems.
+      commands: the commands that were run.
     """
 
-    def __init__(
-        self,
-        settings: QuickSettings,
-        file: Path,
-        folder: Path,
-        stop: StopRequest,
-        ask: Callable[[Sequence[str]], int] | None = None,
-    ) -> None:
-        self._ask = ask
-        self.settings = settings
-        self.file = file
-        self.folder = folder
-        self.data = folder / "data"
-        self.train = self.evaluated = folder / "run"
-        self.commands: list[str] = []
-        self._stop = stop
+    settings: QuickSettings
+    file: Path
+    folder: Path
+    stop: StopRequest
+    ask: Callable[[Sequence[str]], int] | None = None
+    commands: list[str] = dataclasses.field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.data = self.folder / "data"
+        self.train = self.evaluated = self.folder / "run"
 
     def run(self) -> None:
         """Runs all steps, and writes the report.
@@ -240,9 +237,9 @@ class _Quick:
         if board is not None and board.members and limit:
             from t2t_torch.workflows.race import distill
 
-            run = distill(board, limit, self.data, self._stop)
+            run = distill(board, limit, self.data, self.stop)
             if run is None:
-                raise _StepStoppedError(self._stop.signal)
+                raise _StepStoppedError(self.stop.signal)
             return [run]
         if board is not None and (len(board.result) != 1 or not self.train.exists()):
             return board.result
@@ -278,7 +275,7 @@ class _Quick:
         output(f"\n$ {line}")
         try:
             step()
-            number = (self._stop if stop is None else stop).signal
+            number = (self.stop if stop is None else stop).signal
         except KeyboardInterrupt:
             number = signal.SIGINT
         except SystemExit as ended:
@@ -313,7 +310,7 @@ class _Quick:
             choice = self.settings.declare_choice or int(self.settings.yes)
             chosen = {"declare_choice": choice} if choice > 1 else {}
             drafted = DeclareSettings(declare=str(self.file), declare_to=str(target), **chosen)
-            step = functools.partial(declare, self.file, target, choice, self._ask)
+            step = functools.partial(declare, self.file, target, choice, self.ask)
             self._call("t2t-datagen", drafted, step)
         return target
 
@@ -352,7 +349,7 @@ class _Quick:
             if self.settings.random_seed is not None:
                 values["random_seed"] = self.settings.random_seed
         settings = TrainSettings(**values)
-        self._call("t2t-trainer", settings, lambda: train(settings, stop=self._stop))
+        self._call("t2t-trainer", settings, lambda: train(settings, stop=self.stop))
         return {"eval_metrics": metrics} if metrics else {}
 
 

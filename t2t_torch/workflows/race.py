@@ -117,10 +117,11 @@ class Candidate:
         )
 
 
+@dataclasses.dataclass
 class Race:
     """A race in a folder.
 
-    Args:
+    Attributes:
       problem: name of the problem.
       data_dir: its data.
       folder: folder of the race; each candidate has a subfolder.
@@ -129,19 +130,14 @@ class Race:
       stop: request to stop.
     """
 
-    def __init__(
-        self,
-        problem: str,
-        data_dir: Path,
-        folder: Path,
-        *,
-        minutes: float,
-        settings: dict[str, Any],
-        stop: StopRequest,
-    ) -> None:
-        self.folder = folder
-        self._problem, self._data_dir = problem, data_dir
-        self._minutes, self._settings, self._stop = minutes, settings, stop
+    problem: str
+    data_dir: Path
+    folder: Path
+    minutes: float
+    settings: dict[str, Any]
+    stop: StopRequest
+
+    def __post_init__(self) -> None:
         self._failed: dict[str, str] = {}
         self._restarts: Counter[str] = Counter()
         self._spoken = 0.0
@@ -159,15 +155,15 @@ class Race:
         for share in _SHARES:
             self._parallel = max(1, len(slow) / slots())
             self._train([(one, share) for one in slow])
-            if self._stop:
+            if self.stop:
                 break
             names = [one.name for one in self.standings(slow) if one.value is not None]
             kept = names[: _kept(len(names), slots())]
             slow = [one for one in slow if one.name in kept]
-        if not self._stop:
+        if not self.stop:
             self._validate(candidates)
         board = self.standings(candidates)
-        if not self._stop and all(one.value is None for one in board):
+        if not self.stop and all(one.value is None for one in board):
             why = next(iter(self._failed.values()), "no evaluation")
             raise UsageError(f"no model could be trained: {why}")
         return board
@@ -190,7 +186,7 @@ class Race:
         """Returns a leaderboard whose best model was trained again with the rows that were held out
         for dev, for as many steps as were best, if there is time.
         """
-        problem, plan = registry.problem(self._problem), read_json(self.folder / PLAN)
+        problem, plan = registry.problem(self.problem), read_json(self.folder / PLAN)
         files = problem.declaration.files if isinstance(problem, DeclaredProblem) else None
         held_out = files and Split.EVAL in files.splits and files.of(Split.EVAL).is_held_out
         if not (held_out and board.members):
@@ -199,7 +195,7 @@ class Race:
         seconds = {one.name: one.seconds / (1 + one.folds) for one in board.standings}
         if "trained_again" not in plan:
             needed = _spent([seconds[name] for name in set(board.members)]) + _START_SECONDS
-            left = 60 * self._minutes - _spent([one.seconds for one in board.standings])
+            left = 60 * self.minutes - _spent([one.seconds for one in board.standings])
             plan["trained_again"] = needed < left
             write_text(self.folder / PLAN, json.dumps(plan, indent=2) + "\n")
         again = {
@@ -208,7 +204,7 @@ class Race:
             if plan["trained_again"] and one.name in board.members
         }
         self._train([(one, 1.0) for one in again.values()])
-        if not again or any(one.name in self._failed for one in again.values()) or self._stop:
+        if not again or any(one.name in self._failed for one in again.values()) or self.stop:
             return board
         trained = tuple(again[name].name for name in board.members)
         return dataclasses.replace(board, trained_again=trained)
@@ -224,7 +220,7 @@ class Race:
         is_share = board[0].is_share
         near = 2 * noise_of_gain(best, self._rows(Split.EVAL)) if is_share else _NEAR * abs(best)
         close = [name for name, value in values.items() if abs(value - best) < near]
-        left = 60 * self._minutes - sum(seconds[name] for name in values) / slots()
+        left = 60 * self.minutes - sum(seconds[name] for name in values) / slots()
         chosen = []
         for name in close if len(close) > 1 else ():
             left -= _FOLDS * (seconds[name] + _START_SECONDS) / slots()
@@ -235,8 +231,8 @@ class Race:
     def _rows(self, split: Split) -> int:
         from t2t_torch.data.manifest import Manifest
 
-        dataset = registry.problem(self._problem).dataset_name
-        return Manifest.load(self._data_dir, dataset).splits[split.value].rows
+        dataset = registry.problem(self.problem).dataset_name
+        return Manifest.load(self.data_dir, dataset).splits[split.value].rows
 
     def standings(self, candidates: Iterable[Candidate]) -> list[Standing]:
         """Returns the lines of the leaderboard, the best first, those without a value last."""
@@ -261,24 +257,25 @@ class Race:
         )
 
     def _is_slow(self, candidate: Candidate) -> bool:
-        return candidate.seconds > _CHEAP * 60 * self._minutes
+        return candidate.seconds > _CHEAP * 60 * self.minutes
 
     def _planned(self) -> list[Candidate]:
         """Returns the candidates of the recorded plan; makes and records it first if necessary."""
         file = self.folder / PLAN
         if file.exists():
-            given, self._minutes = self._minutes, read_json(file)["minutes"]
-            if given != self._minutes:  # which candidates are slow was decided by it
-                message(f"race: its steps are planned for {self._minutes:g} minutes, which stay")
+            given, self.minutes = self.minutes, read_json(file)["minutes"]
+            if given != self.minutes:  # which candidates are slow was decided by it
+                message(f"race: its steps are planned for {self.minutes:g} minutes, which stay")
             return _planned(self.folder)
         made, seconds = [], dict[str, float]()
-        chosen = filter(self._fits, recommend_several(self._problem, self._data_dir))
+        chosen = filter(self._fits, recommend_several(self.problem, self.data_dir))
         for one in [one for one in chosen if slots() > 1 or not one.further_seed]:
             if one.hparams_set not in seconds:
-                seconds[one.hparams_set] = self._seconds_of_a_step(one)
+                settings = self._settings_of(one) | _places(self.data_dir)
+                seconds[one.hparams_set] = _seconds_of_a_step(settings, one.train_steps)
             made.append(self._candidate(one, one.train_steps * seconds[one.hparams_set]))
-        capped = _capped(made, _SHARE_OF_TIME * 60 * self._minutes, slots())
-        content = {"minutes": self._minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
+        capped = _capped(made, _SHARE_OF_TIME * 60 * self.minutes, slots())
+        content = {"minutes": self.minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(content, indent=2) + "\n")
         return capped
@@ -287,30 +284,22 @@ class Race:
         """Returns whether a model reads and produces the features of the problem."""
         from t2t_torch.model import check_features
 
-        features = registry.problem(self._problem).features(self._data_dir)
+        features = registry.problem(self.problem).features(self.data_dir)
         try:
             check_features(registry.model(chosen.model), features)
         except HParamsError:
             return False
         return True
 
-    def _seconds_of_a_step(self, chosen: Recommendation) -> float:
-        """Returns the measured time of a training step; 0 of a training that needs little."""
-        if chosen.train_steps <= _PROBE_STEPS:
-            return 0.0
-        with phase(f"measuring a training step of {chosen.hparams_set}"):
-            settings = self._settings_of(chosen) | _places(self._data_dir)
-            return _seconds_of_a_step(settings)
-
     def _settings_of(self, chosen: Recommendation) -> dict[str, Any]:
         recommended = {k: v for k, v in chosen.settings.items() if k != "train_steps"}
-        hparams = filter(None, (chosen.hparams, self._settings.get("hparams")))
+        hparams = filter(None, (chosen.hparams, self.settings.get("hparams")))
         return {
-            "problem": self._problem,
+            "problem": self.problem,
             "model": chosen.model,
             "hparams_set": chosen.hparams_set,
             **recommended,
-            **self._settings,
+            **self.settings,
             "hparams": ",".join(hparams),
         }
 
@@ -333,7 +322,7 @@ class Race:
         parallel = max(1, min(slots(), len(waiting)))
         running: dict[int, tuple[Candidate, float, Training]] = {}
         while waiting or running:
-            if self._stop:
+            if self.stop:
                 waiting = []
                 for _, _, training in running.values():
                     training.request_stop()
@@ -354,7 +343,7 @@ class Race:
 
     def _takes(self, candidate: Candidate, share: float, outcome: TrainingOutcome) -> bool:
         """Reports the outcome of a training; returns whether it is to be started again."""
-        if self._stop or self._is_reached(candidate, share):
+        if self.stop or self._is_reached(candidate, share):
             one = self._standing(candidate)
             if one.value is not None:
                 where = "its end" if one.has_ended else f"step {self._step(candidate, 'dev'):,}"
@@ -378,15 +367,14 @@ class Race:
         """Returns the step of the last report of a run; on a split, of an evaluation."""
         from t2t_torch.run.metrics_file import MetricsFile
 
-        run = self.folder / candidate.name
-        reports = MetricsFile(run).read() if run.exists() else []
+        reports = MetricsFile(self.folder / candidate.name).read()
         return max((one["step"] for one in reports if split in ("", one["split"])), default=0)
 
     def _training(self, candidate: Candidate, share: float, variables: dict[str, str]) -> Training:
         from t2t_torch.tune.tuner import TRAINER, Training
 
         run = self.folder / candidate.name
-        values = candidate.settings | _places(self._data_dir)
+        values = candidate.settings | _places(self.data_dir)
         values |= {"output_dir": str(run), "train_steps": candidate.train_steps}
         if pause := candidate.pause(share):
             values["pause_at_step"] = pause
@@ -405,7 +393,7 @@ class Race:
         if candidate.name not in limits:
             spent = [self._standing(one).seconds for one in self._planned()]
             before = self._standing(candidate).seconds
-            left = (60 * self._minutes - _spent(spent)) / self._parallel
+            left = (60 * self.minutes - _spent(spent)) / self._parallel
             whole = candidate.seconds * candidate.train_steps
             needed = whole / (candidate.planned_steps or candidate.train_steps) - before
             is_enough = left > 2 * needed
@@ -482,11 +470,14 @@ def _shortened(candidate: Candidate, seconds: float) -> Candidate:
     return dataclasses.replace(candidate, settings=settings, planned_steps=steps, seconds=spent)
 
 
-def _seconds_of_a_step(settings: dict[str, Any]) -> float:
+def _seconds_of_a_step(settings: dict[str, Any], train_steps: int) -> float:
     """Returns the time of a training step on one thread, measured in a run that is thrown away.
 
-    It is rounded up to two digits, so that noise seldom changes the plan.
+    It is rounded up to two digits, so that noise seldom changes the plan; 0 of a training that
+    needs little.
     """
+    if train_steps <= _PROBE_STEPS:
+        return 0.0
     from t2t_torch.train import task
 
     times: list[float] = []
@@ -497,7 +488,8 @@ def _seconds_of_a_step(settings: dict[str, Any]) -> float:
         def after_step(self, estimator: Estimator) -> None:
             times.append(time.perf_counter())
 
-    with tempfile.TemporaryDirectory() as folder:
+    measuring = phase(f"measuring a training step of {settings['hparams_set']}")
+    with measuring, tempfile.TemporaryDirectory() as folder:
         names = ("problem", "model", "hparams_set", "hparams", "data_dir")
         values = {name: settings[name] for name in names if name in settings}
         probe = TrainSettings(

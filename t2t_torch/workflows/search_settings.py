@@ -414,17 +414,15 @@ def _check_read(settings: SearchSettings, plan: Mapping[str, Any], *, has_defaul
     Raises:
       UsageError: some are not used; all are reported.
     """
-    searcher, given, faults = plan["searcher"], settings.given, []
+    searcher, given, unread, why = plan["searcher"], settings.given, "", ""
     if searcher not in WITH_RUNGS:
-        for name in ("mode", "divisor", "max_rungs", "bracket_rungs"):
-            if name in given:
-                faults.append(f"--{name}: of rungs, and --searcher={searcher} has none.")
+        unread = "mode divisor max_rungs bracket_rungs"
+        why = f"of rungs, and --searcher={searcher} has none"
     elif plan.get("bracket_rungs"):
-        for name in ("mode", "max_rungs"):
-            if name in given:
-                faults.append(f"--{name}: bracket_rungs, which are given, say how many rungs.")
-    elif searcher == "asha" and "mode" in given:
-        faults.append("--mode: of several brackets, and --searcher=asha has one.")
+        unread, why = "mode max_rungs", "bracket_rungs, which are given, say how many rungs"
+    elif searcher == "asha":
+        unread, why = "mode", "of several brackets, and --searcher=asha has one"
+    faults = [f"--{name}: {why}." for name in unread.split() if name in given]
     if searcher == "single" and "max_trials" in given and settings.max_trials != 1:
         faults.append(f"--max_trials={settings.max_trials}: --searcher=single has one trial.")
     if "default_first" in given and (not has_default or searcher == "single"):

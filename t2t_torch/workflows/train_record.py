@@ -360,19 +360,11 @@ def check_warm_start(settings: TrainSettings, directory: RunDirectory) -> None:
 
 
 def report_stop(settings: TrainSettings, estimator: Estimator) -> int:
-    """Reports where the run resumes after a stop; returns the number of its signal, or 0."""
-    if estimator.signal and estimator.world.leads and settings.trains:
-        _report_saved(estimator)
+    """Reports the newest checkpoint after a stop; returns the number of its signal, or 0."""
+    reports = estimator.signal and estimator.world.leads and settings.trains
+    for newest in estimator.checkpoints.list()[-1:] if reports else ():
+        if estimator.is_done:
+            message(f"finished at step {newest.step:,}: {newest.path}")
+        else:
+            message(f"saved {newest.path}; run the same command to resume")
     return estimator.signal
-
-
-def _report_saved(estimator: Estimator) -> None:
-    """Reports the newest checkpoint after a signal."""
-    steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
-    if not steps:
-        return
-    newest, folder = max(steps), estimator.directory.path
-    if estimator.is_done:
-        message(f"finished at step {newest:,}: {folder}/ckpt-{newest}")
-    else:
-        message(f"saved {folder}/ckpt-{newest}; run the same command to resume")

@@ -180,7 +180,7 @@ OF_SEARCHES = tuple(name for name in TrainSettings.declared() if name.startswith
 _OF_DECODING = tuple(name for name in TrainSettings.declared() if name.startswith("decode_"))
 _OF_TRAINING = (
     *("profile", "pause_at_step", "warm_start_from", "train_epochs", "train_seconds"),
-    "generate_data",
+    *("generate_data", "global_batch_size"),
 )
 
 

@@ -74,7 +74,7 @@ def test_it_writes_a_page_and_figures(folder, tmp_path, capsys):
         (["--problem=dates_to_iso", "--num_samples=-1"], "num_samples"),
         (["--problem=dates_to_iso", "--hparams=batch_size=5"], "--hparams_set=NAME"),
         (["--problem=dates_to_iso", "--hparams_set=none"], "none"),
-        (["--problem=dates_to_iso", "--report=."], "is a folder; name a file"),
+        (["--problem=dates_to_iso", "--report=."], "is a folder. Expected a file"),
         (["--problem=dates_to_iso", "--json=no/such/file"], "mkdir -p no/such"),
         (["--problem=dates_to_iso", "--report=/proc/page.html"], "cannot write /proc/page.html"),
         (["--problem=dates_to_iso", "--json=/proc/a.json"], "name one with --json"),

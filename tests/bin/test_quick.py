@@ -170,7 +170,7 @@ def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):
 
 def test_a_stopped_step_says_which_and_how_to_resume(tmp_path, capsys):
     made, stop = steps_of(tmp_path / "a.csv", tmp_path), StopRequest()
-    made._stop = stop
+    made.stop = stop
 
     def interrupt() -> None:
         raise KeyboardInterrupt

@@ -22,6 +22,7 @@ from t2t_torch.distributed.precision import Probe
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.directory import RunDirectory
 from t2t_torch.workflows import train_record
+from t2t_torch.workflows.train_settings import TrainSettings
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 ROOT = Path(__file__).parents[2]
@@ -383,10 +384,14 @@ def test_a_dry_run_needs_to_know_what_would_be_trained(arguments, capsys):
 
 def test_a_signal_at_the_last_step_does_not_ask_for_the_command_again(capsys, tmp_path):
     def told(*, is_done: bool) -> str:
-        checkpoints = SimpleNamespace(list=lambda: [SimpleNamespace(step=160)])
-        directory = SimpleNamespace(path=tmp_path)
-        run: Any = SimpleNamespace(checkpoints=checkpoints, directory=directory, is_done=is_done)
-        train_record._report_saved(run)
+        newest = SimpleNamespace(step=160, path=tmp_path / "ckpt-160")
+        run: Any = SimpleNamespace(
+            checkpoints=SimpleNamespace(list=lambda: [newest]),
+            world=SimpleNamespace(leads=True),
+            signal=15,
+            is_done=is_done,
+        )
+        assert train_record.report_stop(TrainSettings(), run) == 15
         return capsys.readouterr().err
 
     assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to resume\n"

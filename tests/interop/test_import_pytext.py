@@ -344,7 +344,7 @@ def test_every_component_is_imported_by_a_task_or_refused_by_its_name(own_regist
         for name in set(names) - several:
             if kind == "Tasks" and name not in components():
                 with pytest.raises(UsageError, match=f"PyText's {name} has no equivalent"):
-                    pytext._parts(name, {}, "mine")
+                    pytext._converted(name, {}, "mine", {}, Path())
             if kind == "Tasks":
                 continue
             faults = []

@@ -13,9 +13,19 @@ import torch
 from torch.optim import lr_scheduler
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.schedule import restore_settings, restore_state, settings_of, state_of
+from t2t_torch.trial.schedule import Schedule, restore_state, state_of
 
 STEPS = 30
+
+
+def settings_of(optimizer):
+    """The stored settings of an optimizer."""
+    return Schedule(optimizer, None, object(), "a trial").state()["settings"]
+
+
+def restore_settings(optimizer, settings, what):
+    """Restores them."""
+    Schedule(optimizer, None, object(), what).restore({"settings": settings})
 
 
 class Warming:

@@ -22,27 +22,27 @@ def reported(*batches):
 
 def test_each_is_the_mean_over_the_batches_that_have_it():
     report = reported({"loss": 1.0, "rare": 8}, {"loss": torch.tensor(2.0)}, {"loss": np.array(6)})
-    assert report.read(ONE_PROCESS)[0] == {"loss": 3.0, "rare": 8.0}
+    assert report.read(ONE_PROCESS, {})[0] == {"loss": 3.0, "rare": 8.0}
 
 
 def test_what_has_more_numbers_is_kept_element_by_element():
     report = reported({"vector": torch.tensor([1, 2])}, {"vector": [3, torch.tensor(4)]})
-    numbers, arrays = report.read(ONE_PROCESS)
+    numbers, arrays = report.read(ONE_PROCESS, {})
     assert numbers == {}
     assert arrays["vector"].tolist() == [2.0, 3.0]
 
 
 def test_what_has_other_shapes_in_other_batches_is_told_by_its_mean():
     report = reported({"each": torch.tensor([1, 2])}, {"each": [3]}, {"each": np.ones((2, 2))})
-    assert report.read(ONE_PROCESS) == ({"each": pytest.approx((1.5 + 3 + 1) / 3)}, {})
+    assert report.read(ONE_PROCESS, {}) == ({"each": pytest.approx((1.5 + 3 + 1) / 3)}, {})
 
 
 def test_a_report_restarts_when_it_was_read():
     report = reported({"loss": 1.0})
-    report.read(ONE_PROCESS)
-    assert report.read(ONE_PROCESS)[0] == {}
+    report.read(ONE_PROCESS, {})
+    assert report.read(ONE_PROCESS, {})[0] == {}
     report.add({"loss": 5.0})
-    assert report.read(ONE_PROCESS)[0] == {"loss": 5.0}
+    assert report.read(ONE_PROCESS, {})[0] == {"loss": 5.0}
 
 
 def test_no_gradient_is_held_by_it():
@@ -58,10 +58,10 @@ def test_what_was_told_so_far_goes_on_from_json(odd):
         {"loss": 1e300},
         {"loss": 1 / 3, "odd": 2.0, "each": [1.0, 1.0]},
     ]
-    whole = reported(*batches).read(ONE_PROCESS)
+    whole = reported(*batches).read(ONE_PROCESS, {})
 
     state = json.loads(json.dumps(reported(*batches[:2]).state(ONE_PROCESS), allow_nan=False))
     after = TrainingReport()
     after.restore(state)
     after.add(batches[2])
-    assert str(after.read(ONE_PROCESS)) == str(whole)  # as nan is not nan
+    assert str(after.read(ONE_PROCESS, {})) == str(whole)  # as nan is not nan

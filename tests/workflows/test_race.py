@@ -84,7 +84,7 @@ def test_the_time_of_a_step_is_measured_without_a_trace(data_dir, tmp_path):
     settings = {"problem": "moods", "data_dir": str(data_dir)}
     settings |= {"model": chosen.model, "hparams_set": chosen.hparams_set}
     before = sorted(tmp_path.rglob("*"))
-    each = race._seconds_of_a_step(settings)
+    each = race._seconds_of_a_step(settings, chosen.train_steps)
     assert 0 < each < 5
     assert float(f"{each:.2g}") == pytest.approx(each)
     assert sorted(tmp_path.rglob("*")) == before

@@ -215,6 +215,6 @@ def collect(
 
 def is_training_state(name: str) -> bool:
     """Returns True if a tensor2tensor variable belongs to the optimizer or counts steps."""
-    return name.startswith(("training/", "global_step", "losses_avg")) or bool(
+    return name.startswith(("training/", "global_step", "losses_avg", "train_stats/")) or bool(
         re.search(r"/(Adam(_1)?|Momentum|[vm][rc]?|grad_acc)$", name)
     )
