@@ -37,6 +37,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import LengthLimits, restore
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
+from t2t_torch.reports.column_statistics import StoredColumn
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import NUM_RESERVED
 
@@ -399,18 +400,9 @@ def _unusual_entries(feature: Gazetteer) -> dict[str, Any]:
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
-    """Returns the stored numbers of rows of a column; row indices must be ascending."""
-    rows: list[Any] = []
-    start, wanted = 0, list(numbers)
-    for values, offsets in shards.column(column):
-        stop = start + len(offsets) - 1
-        for number in wanted[len(rows) :]:
-            if number >= stop:
-                break
-            place = number - start
-            rows.append(values[offsets[place] : offsets[place + 1]])
-        start = stop
-    return rows
+    """Returns the stored numbers of rows of a column."""
+    rows = StoredColumn(shards.column(column))
+    return [rows.row(number) for number in numbers]
 
 
 def _odd_rows(
