@@ -84,7 +84,7 @@ class Picklable:
         """Puts the folders first: the classes of what follows may be from them."""
         state = {**self.__dict__, "_compiled": None}
         state |= {name: do_nothing for name in ("before_batch", "before_step") if name in state}
-        return _made_again, (_UsersFolders(registry.usr_dirs()), type(self), state)
+        return _made_again, (_UsersFolders(registry.usr_dirs()), type(self)), state
 
 
 class _UsersFolders:
@@ -100,10 +100,8 @@ class _UsersFolders:
         return _UsersFolders, (self._folders,)
 
 
-def _made_again(_: _UsersFolders, kind: type[Any], state: dict[str, Any]) -> Any:
-    made = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
+def _made_again(_: _UsersFolders, kind: type[Any]) -> Any:
+    return object.__new__(kind)
 
 
 class Predictor(Picklable):
