@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.files import is_locked, open_regular, write_text
+from t2t_torch.files import is_locked, open_regular, staged, write_text
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune import shared_search
 from t2t_torch.tune.search_plan import SearchRecord, TrialRecord
@@ -489,7 +489,5 @@ def _best_run_line(link: Path, best: TrialRecord, where: Callable[[int], str]) -
 
 def replace_link(link: Path, target: Path) -> None:
     """Creates a relative link and moves it into place: a link exists at all times."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.incomplete")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(os.path.relpath(target, link.parent))
-    temporary.replace(link)
+    with staged(link) as temporary:
+        temporary.symlink_to(os.path.relpath(target, link.parent))
