@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -424,7 +425,8 @@ def _odd_rows(
     texts["titles"] = {name: text.title() for name, text in usual.items()}
     texts["glued signs"] = {name: text.replace(" ", ",") + "!?" for name, text in usual.items()}
     for how, size in sizes.items():
-        texts[how] = {name: _repeated(text, size) for name, text in usual.items()}
+        words = {name: itertools.cycle(text.split() or ["word"]) for name, text in usual.items()}
+        texts[how] = {n: " ".join(itertools.islice(some, size)) for n, some in words.items()}
     for how, of_fields in texts.items():
         yield VerificationRow(
             how, {**sample, **of_fields, **_of_words(predictor, sample, of_fields)}
@@ -443,17 +445,12 @@ def _of_words(
         tokenizer = predictor.kinds[of].input_spec(of, predictor.features).tokenizer
         count = len(words_of(texts[of], tokenizer))
         several = [*sample[field], *unusual_values(predictor.kinds[field]).values()]
-        values[field] = (several * (count // len(several) + 1))[:count]
+        values[field] = list(itertools.islice(itertools.cycle(several), count))
     return values
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else " ".join(value)
-
-
-def _repeated(text: str, words: int) -> str:
-    some = text.split() or ["word"]
-    return " ".join((some * (words // len(some) + 1))[:words])
 
 
 class Gap(NamedTuple):
