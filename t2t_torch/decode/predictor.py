@@ -238,11 +238,10 @@ class Predictor(Picklable):
             encoded = [ids[:-1] for ids in encoded]
         encoded = [self.cut(ids, hparams) for ids in encoded]
         if any(constraints for _, constraints in read):
-            (name,) = self.features.targets
             maker = RequestMaker(
                 self._target,
                 hparams or self.hparams,
-                cut=self.problem.cutters.get(self._target.source or name, str),
+                cut=self.problem.cutters.get(self._target.source or self.target, str),
                 goes_on=self.field if self._input is None else None,
             )
             encoded = [
@@ -326,7 +325,7 @@ class Predictor(Picklable):
             `why_unaligned`.
         """
         hparams = hparams or self.hparams
-        names = self.field, next(iter(self.features.targets))
+        names = self.field, self.target
         read, layer = hparams.alignment_step == "read", hparams.alignment_layer
         return Aligner(self.model, self._input, self._target, names, layer, read=read)
 
