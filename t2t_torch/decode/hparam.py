@@ -613,24 +613,18 @@ def parse_decode_hparams(
     if hparams.batch_size:
         who = f"batch_size={hparams.batch_size} takes the place of"
         hparams._refuse(["batch_tokens"], who, "Give one of them.", source)
-    hparams.check_search(source)
-    _check_files(hparams, source)
-    if not hparams.delimiter:
-        raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
-    return hparams
-
-
-def _check_files(hparams: DecodeHParams, source: str) -> None:
-    """Checks the settings of shards."""
-    alone, whole = hparams.shards == 1, hparams.shard_id < 0
-    of_one = ("shards_start_offset",) if whole else ()
-    changed = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
-    if changed:
-        needed = "shards (or --decode_shards) of more than 1" if alone else "shard_id"
-        raise HParamsError(f"{source}: {', '.join(changed)} has no effect without {needed}.")
-    number = hparams.shard_id + hparams.shards_start_offset
-    if not whole and number >= hparams.shards:
+    if hparams.shards == 1:
+        advice = "Expected shards (or --decode_shards) of more than 1 with it."
+        hparams._refuse(OF_SHARDS[1:], "a single shard does not read", advice, source)
+    elif hparams.shard_id < 0:
+        advice = "Expected shard_id with it."
+        hparams._refuse(["shards_start_offset"], "all shards in turn do not read", advice, source)
+    elif (number := hparams.shard_id + hparams.shards_start_offset) >= hparams.shards:
         raise HParamsError(
             f"{source}: there is no shard {number} of {hparams.shards}: they are numbered from 0. "
             "Expected shard_id + shards_start_offset below shards."
         )
+    hparams.check_search(source)
+    if not hparams.delimiter:
+        raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
+    return hparams
