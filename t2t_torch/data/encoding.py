@@ -455,30 +455,26 @@ class RowLengths:
             self.longest[name] = max(self.longest[name], int(column.lengths.max(initial=0)))
 
 
-class _UnknownLabels:
-    """Collects the first labels of samples that the vocabularies of labels lack.
+def _watched(
+    samples: Iterable[dict[str, Any]], features: Features, found: Mapping[str, dict[str, None]]
+) -> Iterator[dict[str, Any]]:
+    """Yields samples; collects the first of their labels that the vocabularies of labels lack.
 
-    Attributes:
-      labels: by feature, the labels in the order of the samples.
+    Args:
+      samples: samples of a split.
+      features: features of the problem.
+      found: by feature, the labels so far in the order of the samples.
     """
-
-    def __init__(self, features: Features, names: Iterable[str]) -> None:
-        self.labels: dict[str, dict[str, None]] = {name: {} for name in names}
-        self._known: dict[str, tuple[str, frozenset[str]]] = {}
-        for name in self.labels:
-            feature: Any = features.all[name]
-            self._known[name] = features.sources[name], frozenset(feature.encoder.labels)
-
-    def watch(self, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yields the samples."""
-        for sample in samples:
-            for name, (source, known) in self._known.items():
-                value, found = sample.get(source), self.labels[name]
-                for label in value if isinstance(value, list | tuple) else [value]:
-                    text = str(label)
-                    if text not in known and len(found) < MAX_UNKNOWN_LABELS:
-                        found.setdefault(text)
-            yield sample
+    kinds: Mapping[str, Any] = features.all
+    known = {name: frozenset(kinds[name].encoder.labels) for name in found}
+    for sample in samples:
+        for name, labels in found.items():
+            value = sample.get(features.sources[name])
+            for label in value if isinstance(value, list | tuple) else [value]:
+                text = str(label)
+                if text not in known[name] and len(labels) < MAX_UNKNOWN_LABELS:
+                    labels.setdefault(text)
+        yield sample
 
 
 def encode_share(
@@ -499,13 +495,13 @@ def encode_share(
     problem, where = request.problem, request.where(split)
     lengths = RowLengths(features.stored)
     unknown = {name: 0 for name, feature in features.all.items() if lowest_id(feature) == UNKNOWN}
+    unknown_labels: dict[str, dict[str, None]] = {name: {} for name in unknown}
     unfit: list[tuple[int, str]] = []
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
     with seeded(request.seed, split.value), row_bar(where, show=progress) as bar:
         samples = samples_of(problem, request.raw_folder, split)
-        unknown_labels = _UnknownLabels(features, unknown)
-        watched = unknown_labels.watch(samples)
+        watched = _watched(samples, features, unknown_labels)
         limited = itertools.islice(watched, request.max_cases or None)
         chunks = Chunks(limited, features.sources.values(), where, share)
         for encoded in encoder.encode(chunks):
@@ -523,9 +519,7 @@ def encode_share(
         tokens=lengths.total,
         max_length=lengths.longest,
         unknown={name: count for name, count in unknown.items() if count},
-        unknown_labels={
-            name: list(unknown_labels.labels[name]) for name in unknown if unknown[name]
-        },
+        unknown_labels={name: list(unknown_labels[name]) for name in unknown if unknown[name]},
         unread=unread.count,
         unread_listed=[message.removeprefix(prefix) for message in unread.listed],
         unfit=num_unfit,

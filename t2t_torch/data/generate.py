@@ -167,10 +167,6 @@ class Parts:
         """Returns the folder of a task's part."""
         return self.folder / f"part-{task:05d}"
 
-    def lock(self, task: int) -> Path:
-        """Returns the file that is locked by the process that creates a part."""
-        return self.folder / f"part-{task:05d}.lock"
-
     def part(self, task: int) -> PartEntry | None:
         """Returns a task's part; None if it is incomplete or one of its files is missing."""
         place = self.place(task)
@@ -474,7 +470,8 @@ class Tasks:
         Raises:
           DataError: a raw file is malformed or a sample cannot be encoded.
         """
-        with exclusive(self._parts.lock(task), f"encoding task {task} of {self._request.name!r}"):
+        lock = self._parts.place(task).with_suffix(".lock")
+        with exclusive(lock, f"encoding task {task} of {self._request.name!r}"):
             if self._parts.plan() == plan and self._parts.part(task) is None:
                 self._encode(plan, task, num_processes, progress=progress)
 

@@ -176,18 +176,17 @@ class Shards:
         ]
 
     @classmethod
-    def open(
-        cls, data_dir: str | Path, dataset_name: str, *splits: Split, verify: bool = True
-    ) -> Shards:
-        """Opens a split of a data set, or several.
+    def open(cls, data_dir: str | Path, dataset_name: str, *splits: Split) -> Shards:
+        """Opens a split of a data set, or several; verifies it.
+
+        Sizes and checksums of these splits' shards and of the vocabulary files are compared with
+        the manifest.  The first opening reads every byte; later ones, and those after t2t-datagen,
+        read only what has changed since, by its size, time and inode.
 
         Args:
           data_dir: output folder of `t2t-datagen`.
           dataset_name: `dataset_name` of the problem.
           splits: the splits, in the order of their rows.
-          verify: compare sizes and checksums of these splits' shards and of the vocabulary files
-            with the manifest.  The first opening reads every byte; later ones, and those after
-            t2t-datagen, read only what has changed since, by its size, time and inode.
 
         Raises:
           DataError: there is no such data, or a file is missing, truncated or altered.
@@ -196,8 +195,7 @@ class Shards:
         manifest = Manifest.load(folder, dataset_name)
         for split in splits:
             manifest.split(split, folder)
-        if verify:
-            manifest.verify(folder, splits)
+        manifest.verify(folder, splits)
         return cls(folder, manifest, *splits)
 
     def __len__(self) -> int:
@@ -222,16 +220,11 @@ class Shards:
 
         Computed from the list offsets; the values are not read.
         """
-        return {name: self._lengths(name) for name in self.features}
-
-    def _lengths(self, feature: str) -> npt.NDArray[np.int32]:
-        lengths = np.empty(self.num_rows, np.int32)
-        start = 0
-        for _, offsets in self.column(feature):
-            stop = start + len(offsets) - 1
-            np.subtract(offsets[1:], offsets[:-1], out=lengths[start:stop])
-            start = stop
-        return lengths
+        none = np.zeros(0, np.int32)
+        return {
+            name: np.concatenate([none, *(np.diff(offsets) for _, offsets in self.column(name))])
+            for name in self.features
+        }
 
     def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
         """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.

@@ -29,7 +29,7 @@ _KEYS = ""  # name of the keys among the features
 
 @dataclasses.dataclass(frozen=True)
 class SortedRun:
-    """A file of Arrow with rows sorted by key; created by `write`, opened by `open`.
+    """A file of Arrow with rows sorted by key; written by `write`, opened by `open`.
 
     Attributes:
       path: path of the file.
@@ -41,8 +41,8 @@ class SortedRun:
     row_edges: npt.NDArray[np.int64]
     byte_edges: npt.NDArray[np.int64]
 
-    @classmethod
-    def write(cls, path: Path, keys: Keys, rows: Rows) -> SortedRun:
+    @staticmethod
+    def write(path: Path, keys: Keys, rows: Rows) -> None:
         """Writes rows that are sorted by key."""
         keyed = {_KEYS: Ragged(keys, np.arange(len(keys) + 1)), **rows}
         types = {name: f"list<{column.values.dtype}>" for name, column in keyed.items()}
@@ -53,7 +53,6 @@ class SortedRun:
             pa.ipc.new_file(file, schema) as writer,
         ):
             writer.write_batch(batch)
-        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> SortedRun:
@@ -145,7 +144,7 @@ class Shuffle:
         self._keys: list[Keys] = []
         self._buffer: list[Rows] = []
         self._buffered_bytes = 0
-        self._runs: list[SortedRun] = []
+        self._runs: list[Path] = []
 
     def add(self, rows: Rows, numbers: npt.NDArray[np.integer]) -> None:
         """Adds rows.
@@ -165,12 +164,16 @@ class Shuffle:
         self._buffered_bytes += shards.nbytes(rows) + 8 * count
         self.num_rows += count
         if self._buffered_bytes > self._memory_bytes:
-            self._spill()
+            self.spill()
 
     def spill(self) -> Sequence[Path]:
         """Writes the buffered rows; returns the files of all rows, for `merged`."""
-        self._spill()
-        return [run.path for run in self._runs]
+        if self._buffer:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            path = self._directory / f"run-{len(self._runs):05d}"
+            SortedRun.write(path, *self._sorted_buffer())
+            self._runs.append(path)
+        return self._runs
 
     def drain(self) -> Iterator[Rows]:
         """Yields all rows in their new order, in pieces, and removes the files."""
@@ -178,10 +181,9 @@ class Shuffle:
             if self._buffer:
                 yield self._sorted_buffer()[1]
             return
-        self._spill()
-        yield from _merged(self._runs, self._memory_bytes)
-        for run in self._runs:
-            run.path.unlink()
+        yield from merged(self.spill(), memory_bytes=self._memory_bytes)
+        for path in self._runs:
+            path.unlink()
 
     def _sorted_buffer(self) -> tuple[Keys, Rows]:
         keys = np.concatenate(self._keys)
@@ -190,12 +192,6 @@ class Shuffle:
         order = np.argsort(keys)
         return keys[order], shards.take(rows, order)
 
-    def _spill(self) -> None:
-        if self._buffer:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            path = self._directory / f"run-{len(self._runs):05d}"
-            self._runs.append(SortedRun.write(path, *self._sorted_buffer()))
-
 
 def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterator[Rows]:
     """Yields the rows of several shuffles with the same seed in their new order, in pieces.
@@ -203,18 +199,13 @@ def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterat
     Raises:
       DataError: a file is missing or damaged.
     """
-    return _merged([SortedRun.open(path) for path in files], memory_bytes)
-
-
-def _merged(runs: Sequence[SortedRun], memory_bytes: int) -> Iterator[Rows]:
-    nonempty = [run for run in runs if run.num_rows]
-    if nonempty:
-        for first, last in groups(nonempty, memory_bytes):
-            pieces = [run.read(first, last) for run in nonempty]
-            keys = np.concatenate([piece for piece, _ in pieces])
-            rows = shards.concatenate([piece for _, piece in pieces])
-            del pieces
-            yield shards.take(rows, np.argsort(keys))
+    runs = [run for run in map(SortedRun.open, files) if run.num_rows]
+    for first, last in groups(runs, memory_bytes) if runs else ():
+        pieces = [run.read(first, last) for run in runs]
+        keys = np.concatenate([piece for piece, _ in pieces])
+        rows = shards.concatenate([piece for _, piece in pieces])
+        del pieces
+        yield shards.take(rows, np.argsort(keys))
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

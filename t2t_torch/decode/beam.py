@@ -160,26 +160,20 @@ def _ranked(
 def likeliest_of(log_probs: Tensor, count: int) -> Tensor:
     """Returns the ids of the `count` highest; lower ids for ties.  [N, V] -> [N, count], the lowest
     id first.
-    """
-    return _likeliest(log_probs, count).sort(-1).values
-
-
-def _likeliest(log_probs: Tensor, count: int) -> Tensor:
-    """Returns the ids of the `count` highest; lower ids for ties.  [N, V] -> [N, count], unordered.
 
     `topk` resolves ties arbitrarily.  This matters only where some of them are left out, which is
     rare in float32: ties in those rows are resolved by a second selection by id.
     """
     vocab_size = log_probs.size(-1)
     if torch.compiler.is_exporting():  # ONNX's TopK takes the lower ids for ties
-        return log_probs.topk(count, -1).indices
+        return log_probs.topk(count, -1).indices.sort(-1).values
     values, ids = _topk(log_probs, min(count + 1, vocab_size))
     chosen = ids[:, :count]
     if count < vocab_size:
         tied = (values[:, -1] == values[:, -2]).nonzero().flatten()
         if tied.numel():
             chosen[tied] = _lowest_of_equals(log_probs[tied], values[tied], chosen[tied])
-    return chosen
+    return chosen.sort(-1).values
 
 
 def _topk(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

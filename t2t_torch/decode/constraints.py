@@ -110,10 +110,6 @@ class Phrases(NamedTuple):
         matches &= ~self._only_first | (ends == self.lengths.unsqueeze(-1))
         return matches.any(-1) & (self.lengths > 0)
 
-    def last(self) -> Tensor:
-        """Returns the last id of each phrase, PAD for no phrase.  [B, P]."""
-        return self.ids.gather(-1, (self.lengths - 1).clamp(min=0).unsqueeze(-1)).squeeze(-1)
-
 
 class PhraseProgress(NamedTuple):
     """Progress of N hypotheses through their phrases, up to C each; see `Phrases`.
@@ -361,7 +357,8 @@ class ForbiddenPhrases:
         phrases = self.phrases.select(written.rows)
         before = (phrases.lengths - 1).clamp(min=0).unsqueeze(-1)
         about_to = phrases.started(written.ids).gather(-1, before).squeeze(-1)
-        _forbid_where(scores, phrases.last(), about_to & (phrases.lengths > 0))
+        last = phrases.ids.gather(-1, before).squeeze(-1)  # PAD for no phrase
+        _forbid_where(scores, last, about_to & (phrases.lengths > 0))
 
 
 def _forbid_where(scores: Tensor, ids: Tensor, forbidden: Tensor) -> None:

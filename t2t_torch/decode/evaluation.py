@@ -382,11 +382,10 @@ class EvaluatedRows:
         if isinstance(self._predictor, TreePredictor):
             for number, sentence in ids.items():
                 assert isinstance(sentence, AnnotatedSentence)
-                tree = self._predictor.over(trees[number], sentence)
-                evaluated[number] = evaluated[number]._replace(right={target: tree})
-                if (of := feature.of) in evaluated[number].inputs:
-                    inputs = {**evaluated[number].inputs, of: sentence.words}
-                    evaluated[number] = evaluated[number]._replace(inputs=inputs)
+                tree, row = self._predictor.over(trees[number], sentence), evaluated[number]
+                words = {feature.of: sentence.words} if feature.of in row.inputs else {}
+                inputs = {**row.inputs, **words}
+                evaluated[number] = row._replace(inputs=inputs, right={target: tree})
         return [evaluated[number] for number in sorted(evaluated)]
 
     @torch.inference_mode()

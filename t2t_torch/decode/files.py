@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
 from t2t_torch.decode.predicted_file import TABLES, WHOLE_TABLES, PredictedFile
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.reports.column_statistics import StoredColumn
 from t2t_torch.runtime.prediction import Input, InputError, Prediction, prediction_record
 
 _READ_AS_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm", ".parquet")
@@ -443,30 +443,19 @@ def _data_texts(
 
 def _rows_of_all(
     predictor: Predictor, data_dir: Path, split: mode.Split, side: str, hparams: DecodeHParams
-) -> list[list[int]]:
-    """Returns the ids of a feature's rows; for a mixture, those of its problems in turn."""
-    rows: list[list[int]] = []
+) -> list[Any]:
+    """Returns the ids of a feature's first `num_samples` rows; for a mixture, of its problems in
+    turn.  Samples of sounds are arrays.
+    """
+    rows: list[Any] = []
     for problem in predictor.problem.components:
         mixed = problem is not predictor.problem
         features = problem.features(data_dir) if mixed else predictor.features
         shards = Shards.open(data_dir, problem.dataset_name, split)
-        left = hparams.num_samples - len(rows) if hparams.num_samples >= 0 else -1
-        rows += rows_of(shards, features.columns.get(side, side), left)
-    return rows
-
-
-def rows_of(shards: Shards, column: str, limit: int = -1) -> list[Any]:
-    """Returns the ids of a column's rows, limited to the first `limit` if it is not negative.
-
-    Samples of sounds are arrays.
-    """
-    rows: list[Any] = []
-    for values, offsets in shards.column(column):
-        for start, end in itertools.pairwise(offsets):
-            if 0 <= limit <= len(rows):
-                return rows
-            row = values[start:end]
-            rows.append(row if row.dtype == np.int16 else row.tolist())
+        stored = StoredColumn(shards.column(features.columns.get(side, side)))
+        left = len(stored) if hparams.num_samples < 0 else hparams.num_samples - len(rows)
+        found = map(stored.row, range(min(left, len(stored))))
+        rows += [row if row.dtype == np.int16 else row.tolist() for row in found]
     return rows
 
 

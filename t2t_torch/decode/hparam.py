@@ -597,55 +597,34 @@ def parse_decode_hparams(
                 "Leave it out."
             )
     hparams = DecodeHParams().parse(with_defaults(text, defaults), source)
-    if hparams.write_beam_scores and not hparams.writes_several:
-        raise HParamsError(
-            f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "
-            "return_beams=true with it, or num_decodes of more than 1."
-        )
-    if hparams.write_beam_scores and hparams.output_format != "text":
-        raise HParamsError(
-            f"{source}: write_beam_scores=true is for output_format=text; "
-            f"{hparams.output_format} contains every score. Leave it out."
-        )
-    hparams.check_search(source)
-    _check_files(hparams, source)
-    _check_alignments(hparams, source, to_write=to_write)
-    if hparams.batch_size and hparams.is_changed("batch_tokens"):
-        raise HParamsError(
-            f"{source}: batch_size={hparams.batch_size} takes the place of batch_tokens, which is "
-            "then not read. Give one of them."
-        )
-    if not hparams.delimiter:
-        raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
-    return hparams
-
-
-def _check_files(hparams: DecodeHParams, source: str) -> None:
-    """Checks the settings of shards."""
-    alone, whole = hparams.shards == 1, hparams.shard_id < 0
-    of_one = ("shards_start_offset",) if whole else ()
-    changed = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
-    if changed:
-        needed = "shards (or --decode_shards) of more than 1" if alone else "shard_id"
-        raise HParamsError(f"{source}: {', '.join(changed)} has no effect without {needed}.")
-    number = hparams.shard_id + hparams.shards_start_offset
-    if not whole and number >= hparams.shards:
+    if not hparams.writes_several:
+        advice = "Expected return_beams=true with it, or num_decodes of more than 1."
+        who = "an output of one hypothesis (as in tensor2tensor) does not read"
+        hparams._refuse(["write_beam_scores"], who, advice, source)
+    if hparams.output_format != "text":
+        who = f"output_format={hparams.output_format} contains every score, so it does not read"
+        hparams._refuse(["write_beam_scores"], who, source=source)
+    elif to_write:
+        advice = "Expected output_format=jsonl or tsv with it."
+        hparams._refuse(["write_alignments"], "output_format=text does not read", advice, source)
+    if not hparams.write_alignments:
+        who = "write_alignments=false does not read"
+        hparams._refuse(["alignment_step", "alignment_layer"], who, source=source)
+    if hparams.batch_size:
+        who = f"batch_size={hparams.batch_size} takes the place of"
+        hparams._refuse(["batch_tokens"], who, "Give one of them.", source)
+    if hparams.shards == 1:
+        advice = "Expected shards (or --decode_shards) of more than 1 with it."
+        hparams._refuse(OF_SHARDS[1:], "a single shard does not read", advice, source)
+    elif hparams.shard_id < 0:
+        advice = "Expected shard_id with it."
+        hparams._refuse(["shards_start_offset"], "all shards in turn do not read", advice, source)
+    elif (number := hparams.shard_id + hparams.shards_start_offset) >= hparams.shards:
         raise HParamsError(
             f"{source}: there is no shard {number} of {hparams.shards}: they are numbered from 0. "
             "Expected shard_id + shards_start_offset below shards."
         )
-
-
-def _check_alignments(hparams: DecodeHParams, source: str, *, to_write: bool) -> None:
-    """Checks the settings of alignments."""
-    if to_write and hparams.write_alignments and hparams.output_format == "text":
-        raise HParamsError(
-            f"{source}: write_alignments=true writes nothing in output_format=text. Expected "
-            "output_format=jsonl or tsv with it."
-        )
-    of_alignments = [n for n in ("alignment_step", "alignment_layer") if hparams.is_changed(n)]
-    if of_alignments and not hparams.write_alignments:
-        raise HParamsError(
-            f"{source}: {', '.join(of_alignments)}: read with write_alignments=true alone. Leave "
-            "it out."
-        )
+    hparams.check_search(source)
+    if not hparams.delimiter:
+        raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
+    return hparams

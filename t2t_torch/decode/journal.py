@@ -82,8 +82,7 @@ class Journal:
           DecodeError: the journal cannot be written.
           UsageError: the file is not a journal, or belongs to another decoding.
         """
-        if self._file is None or self.path is None:
-            return
+        assert self._file is not None and self.path is not None
         lines, size = _whole_lines(self._file, self.path)
         header = {"format": _FORMAT, "made_of": json.loads(json.dumps(made_of))}
         if not lines or lines[0] != header:

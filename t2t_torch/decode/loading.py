@@ -31,10 +31,15 @@ from t2t_torch.train.random_state import isolated_generators
 
 BEST = "best"
 LATEST = "latest"
+"""The values that select the best and the newest checkpoint instead of a step."""
+
 NO_CHECKPOINT = (
     "'{}' has no checkpoint yet. t2t-trainer writes the first after --local_eval_frequency steps."
 )
-"""The value that selects the best checkpoint instead of a step."""
+_NO_BEST = (
+    "'{}' has no best checkpoint, because none was evaluated. Evaluate them with t2t-trainer "
+    "--schedule=continuous_eval, or give a step."
+)
 
 
 def load(
@@ -290,22 +295,14 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     Raises:
       CheckpointError: the checkpoint does not exist or is damaged.
     """
-    path = Path(str(wanted))
-    if str(wanted) == BEST:
-        best = CheckpointDirectory(run.path).best()
-        if best is None:
-            raise errors.CheckpointError(
-                f"'{run.path}' has no best checkpoint, because none was evaluated. Evaluate them "
-                "with t2t-trainer --schedule=continuous_eval, or give a step."
-            )
-        return best
-    if str(wanted) == LATEST:
-        newest = CheckpointDirectory(run.path).newest()
-        if newest is None:
-            raise errors.CheckpointError(NO_CHECKPOINT.format(run.path))
-        return newest
+    path, directory = Path(str(wanted)), CheckpointDirectory(run.path)
+    if str(wanted) in (BEST, LATEST):
+        is_best = str(wanted) == BEST
+        if found := directory.best() if is_best else directory.newest():
+            return found
+        raise errors.CheckpointError((_NO_BEST if is_best else NO_CHECKPOINT).format(run.path))
     if str(wanted).isdecimal():
-        return CheckpointDirectory(run.path).at(int(path.name))
+        return directory.at(int(path.name))
     if not path.exists() and (len(path.parts) == 1 or (run.path / path).exists()):
         path = run.path / path
     path = path.resolve()

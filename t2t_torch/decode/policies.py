@@ -314,16 +314,12 @@ def policy_of(hparams: SearchHParams, *, go_on: bool = False) -> BeamPolicy:
         "scale": hparams.length_scale,
         "stop_early": not hparams.return_beams,
         "force_eos": hparams.force_eos,
+        "per_place": 1 if alone or hparams.search_rules in ("opennmt", "sockeye") else 2,
     }
-    kind = hparams.search_rules
-    if kind == "opennmt":
-        return OpenNMTPolicy(**both, per_place=1)
-    if kind == "sockeye":
-        at_first = hparams.early_stopping == "true"
-        return SockeyePolicy(**both, per_place=1, stop_at_first=at_first)
-    if kind == "fairseq":
-        return FairseqPolicy(**both, per_place=1 if alone else 2)
-    if kind == "huggingface":
-        both |= {"per_place": 1 if alone else 2, "early_stopping": hparams.early_stopping}
-        return HuggingFacePolicy(**both, new_ids=hparams.extra_length if go_on else 0)
-    return BeamPolicy(**both, per_place=1 if alone else 2)
+    if hparams.search_rules == "sockeye":
+        return SockeyePolicy(**both, stop_at_first=hparams.early_stopping == "true")
+    if hparams.search_rules == "huggingface":
+        new_ids = hparams.extra_length if go_on else 0
+        return HuggingFacePolicy(**both, early_stopping=hparams.early_stopping, new_ids=new_ids)
+    kinds = {"opennmt": OpenNMTPolicy, "fairseq": FairseqPolicy}
+    return kinds.get(hparams.search_rules, BeamPolicy)(**both)

@@ -84,7 +84,7 @@ class Picklable:
         """Puts the folders first: the classes of what follows may be from them."""
         state = {**self.__dict__, "_compiled": None}
         state |= {name: do_nothing for name in ("before_batch", "before_step") if name in state}
-        return _made_again, (_UsersFolders(registry.usr_dirs()), type(self), state)
+        return _made_again, (_UsersFolders(registry.usr_dirs()), type(self)), state
 
 
 class _UsersFolders:
@@ -100,10 +100,8 @@ class _UsersFolders:
         return _UsersFolders, (self._folders,)
 
 
-def _made_again(_: _UsersFolders, kind: type[Any], state: dict[str, Any]) -> Any:
-    made = object.__new__(kind)
-    made.__dict__.update(state)
-    return made
+def _made_again(_: _UsersFolders, kind: type[Any]) -> Any:
+    return object.__new__(kind)
 
 
 class Predictor(Picklable):
@@ -240,11 +238,10 @@ class Predictor(Picklable):
             encoded = [ids[:-1] for ids in encoded]
         encoded = [self.cut(ids, hparams) for ids in encoded]
         if any(constraints for _, constraints in read):
-            (name,) = self.features.targets
             maker = RequestMaker(
                 self._target,
                 hparams or self.hparams,
-                cut=self.problem.cutters.get(self._target.source or name, str),
+                cut=self.problem.cutters.get(self._target.source or self.target, str),
                 goes_on=self.field if self._input is None else None,
             )
             encoded = [
@@ -328,7 +325,7 @@ class Predictor(Picklable):
             `why_unaligned`.
         """
         hparams = hparams or self.hparams
-        names = self.field, next(iter(self.features.targets))
+        names = self.field, self.target
         read, layer = hparams.alignment_step == "read", hparams.alignment_layer
         return Aligner(self.model, self._input, self._target, names, layer, read=read)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -150,18 +150,19 @@ class SearchConstraints:
             grown, parents = policy.grow(beam, best)
             return _without_dead(grown), parents
         beam_size, diversity = beam.alive_ids.size(1), self.diversity
-        at = _At(length, policy)
         limits = beam.limits.repeat_interleave(beam_size * self.groups, 0)
         log_probs = policy.log_probs(logits, length, limits)
         log_probs = torch.unflatten(log_probs, 0, (-1, self.groups, beam_size))
         if diversity is None:
-            grown, parents = policy.grow(beam, self._best(log_probs.flatten(0, 2), beam, 0, at))
+            best = self._best(log_probs.flatten(0, 2), beam, 0, length, policy)
+            grown, parents = policy.grow(beam, best)
             return _without_dead(grown), parents
         taken = log_probs.new_zeros(log_probs.size(0), log_probs.size(-1))
         groups, places, added = [], [], []
         for number in range(self.groups):
             part, scores = diversity.group(beam, number), log_probs[:, number].flatten(0, 1)
-            best = self._best(scores, part, number, at, diversity.less(taken, beam, number))
+            less = diversity.less(taken, beam, number)
+            best = self._best(scores, part, number, length, policy, less)
             grown, parents = policy.grow(part, best)
             groups.append(_without_dead(grown))
             places.append(parents)
@@ -188,7 +189,8 @@ class SearchConstraints:
         log_probs: Tensor,
         beam: Beam,
         number: int,
-        at: _At,
+        length: int,
+        policy: BeamPolicy,
         less: DiversityPenalty | None = None,
     ) -> Candidates:
         """Returns the continuations of a group, which may be the whole beam."""
@@ -201,7 +203,7 @@ class SearchConstraints:
             progress, original = self.constraints.progress(ids, rows), log_probs.clone()
             for ban in self.bans:
                 ban.forbid(log_probs, PartialOutputs(ids, rows, progress.wanted))
-            room = (beam.limits - at.length - 1).repeat_interleave(beam_size, 0)
+            room = (beam.limits - length - 1).repeat_interleave(beam_size, 0)
             self.constraints.restrict(log_probs, progress, room, original)
             _let_end(log_probs, original[:, EOS])
         scores, chosen_from = log_probs, beam
@@ -211,15 +213,15 @@ class SearchConstraints:
             ).flatten(0, 1)
             chosen_from = beam._replace(alive_log_probs=beam.alive_log_probs - less.places)
         if self.constraints is not None and progress is not None:
-            best = self.constraints.candidates(scores, progress, chosen_from, at.length, at.policy)
+            best = self.constraints.candidates(scores, progress, chosen_from, length, policy)
         else:
-            best = best_of(scores, chosen_from, at.length, at.policy)
+            best = best_of(scores, chosen_from, length, policy)
         if less is not None:
             index = best.parents * log_probs.size(-1) + best.ids
             own = log_probs.view(len(beam.rows), -1).gather(1, index)
             own = own + beam.alive_log_probs.gather(1, best.parents)
             own = own.masked_fill(torch.isneginf(best.log_probs), -torch.inf)
-            ended = own / at.policy.divisor(own.new_full((), at.length + 1.0), beam.limits)
+            ended = own / policy.divisor(own.new_full((), length + 1.0), beam.limits)
             ended = torch.where(best.ids == EOS, ended, best.scores)
             best = best._replace(log_probs=own, scores=ended)
         if self.coverage is not None:
@@ -227,13 +229,6 @@ class SearchConstraints:
             ends = (best.ids == EOS) * of_places.gather(1, best.parents)
             best = best._replace(scores=best.scores + ends)
         return best
-
-
-class _At(NamedTuple):
-    """Position and rules of a search."""
-
-    length: int
-    policy: BeamPolicy
 
 
 def _let_end(scores: Tensor, ends: Tensor) -> None:

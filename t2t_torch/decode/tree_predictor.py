@@ -199,7 +199,16 @@ class TreePredictor(Predictor):
             self._tree, hparams.max_open_constituents, device, allow_unknown=False
         )
         words = torch.tensor([len(sentence.words) for sentence in inputs], device=device)
-        return self._valid_step(rules, step), _Building(state, rules.start(words, limits))
+
+        def valid_step(ids: Tensor, building: _Building) -> tuple[Tensor, _Building]:
+            progress = rules.after(ids, building.progress)
+            logits, state = step(ids, building.state)
+            logits = logits.float().masked_fill(~rules.valid(progress), -torch.inf)
+            nothing = torch.isneginf(logits).all(1, keepdim=True)  # the row is dead anyway
+            ends = torch.arange(logits.size(1), device=ids.device) == EOS
+            return logits.masked_fill(nothing & ends, 0.0), _Building(state, progress)
+
+        return valid_step, _Building(state, rules.start(words, limits))
 
     def _batch(self, inputs: Sequence[Any], device: torch.device) -> dict[str, Tensor]:
         """Returns the batch of sentences, with their annotations."""
@@ -207,14 +216,3 @@ class TreePredictor(Predictor):
             name: padded_rows(feature, [sentence.row[name] for sentence in inputs]).to(device)
             for name, feature in self.given.items()
         }
-
-    def _valid_step(self, rules: ValidTransitions, any_step: Step) -> Step:
-        def step(ids: Tensor, building: _Building) -> tuple[Tensor, _Building]:
-            progress = rules.after(ids, building.progress)
-            logits, state = any_step(ids, building.state)
-            logits = logits.float().masked_fill(~rules.valid(progress), -torch.inf)
-            nothing = torch.isneginf(logits).all(1, keepdim=True)  # the row is dead anyway
-            ends = torch.arange(logits.size(1), device=ids.device) == EOS
-            return logits.masked_fill(nothing & ends, 0.0), _Building(state, progress)
-
-        return step

@@ -94,12 +94,6 @@ def _translated(
     return whole, hidden_after, cell_after
 
 
-LSTM_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.t2t_torch.lstm_layer.default: _translated
-}
-"""Argument `custom_translation_table` of `torch.onnx.export`."""
-
-
 class _Layers(nn.Module):
     """The layers of an LSTM for inference.
 
@@ -172,8 +166,9 @@ def _sorted(
     return result
 
 
-SORT_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.aten.sort.stable: _sorted
+_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.t2t_torch.lstm_layer.default: _translated,
+    torch.ops.aten.sort.stable: _sorted,
 }
 """Argument `custom_translation_table` of `torch.onnx.export`."""
 
@@ -296,7 +291,7 @@ def exported(
             program,
             dynamo=True,
             opset_version=OPSETS[""],
-            custom_translation_table={**LSTM_TRANSLATIONS, **SORT_TRANSLATIONS},
+            custom_translation_table=_TRANSLATIONS,
             input_names=list(example),
             output_names=outputs,
             verbose=False,

@@ -15,7 +15,8 @@ import onnx
 import torch
 from torch import Tensor
 
-from t2t_torch.data.shards import Ragged, Shards, value_dtype
+from t2t_torch.data.shards import Shards
+from t2t_torch.decode.predictor import padded_rows
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import span_targets
 from t2t_torch.export.network import quiet
@@ -25,7 +26,6 @@ from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
-from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import metric_names
 from t2t_torch.runtime.session import onnx_runtime
 
@@ -193,9 +193,7 @@ def metrics_of(
     shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
     batch = {}
     for name, feature in {**features.targets, **features.notes}.items():
-        rows = stored(shards, features.columns[name], numbers)
-        ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
-        batch[name] = torch.from_numpy(padded(feature, ragged))
+        batch[name] = padded_rows(feature, stored(shards, features.columns[name], numbers))
     logits, spans = {}, span_targets(features)
     for name, feature in features.targets.items():
         values = [answer.values[name] for answer in answers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -37,6 +38,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import LengthLimits, restore
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
+from t2t_torch.reports.column_statistics import StoredColumn
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import NUM_RESERVED
 
@@ -399,18 +401,9 @@ def _unusual_entries(feature: Gazetteer) -> dict[str, Any]:
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
-    """Returns the stored numbers of rows of a column; row indices must be ascending."""
-    rows: list[Any] = []
-    start, wanted = 0, list(numbers)
-    for values, offsets in shards.column(column):
-        stop = start + len(offsets) - 1
-        for number in wanted[len(rows) :]:
-            if number >= stop:
-                break
-            place = number - start
-            rows.append(values[offsets[place] : offsets[place + 1]])
-        start = stop
-    return rows
+    """Returns the stored numbers of rows of a column."""
+    rows = StoredColumn(shards.column(column))
+    return [rows.row(number) for number in numbers]
 
 
 def _odd_rows(
@@ -432,7 +425,8 @@ def _odd_rows(
     texts["titles"] = {name: text.title() for name, text in usual.items()}
     texts["glued signs"] = {name: text.replace(" ", ",") + "!?" for name, text in usual.items()}
     for how, size in sizes.items():
-        texts[how] = {name: _repeated(text, size) for name, text in usual.items()}
+        words = {name: itertools.cycle(text.split() or ["word"]) for name, text in usual.items()}
+        texts[how] = {n: " ".join(itertools.islice(some, size)) for n, some in words.items()}
     for how, of_fields in texts.items():
         yield VerificationRow(
             how, {**sample, **of_fields, **_of_words(predictor, sample, of_fields)}
@@ -451,17 +445,12 @@ def _of_words(
         tokenizer = predictor.kinds[of].input_spec(of, predictor.features).tokenizer
         count = len(words_of(texts[of], tokenizer))
         several = [*sample[field], *unusual_values(predictor.kinds[field]).values()]
-        values[field] = (several * (count // len(several) + 1))[:count]
+        values[field] = list(itertools.islice(itertools.cycle(several), count))
     return values
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else " ".join(value)
-
-
-def _repeated(text: str, words: int) -> str:
-    some = text.split() or ["word"]
-    return " ".join((some * (words // len(some) + 1))[:words])
 
 
 class Gap(NamedTuple):

@@ -13,7 +13,7 @@ from t2t_torch.features import Feature
 from t2t_torch.features.feature import select_labels
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.reports.column_statistics import LabelCounts, Pair, StoredColumn
+from t2t_torch.reports.column_statistics import LabelCounts, StoredColumn
 from t2t_torch.reports.section import (
     Bar,
     Block,
@@ -284,21 +284,8 @@ def _duplicates(statistics: DatasetStatistics) -> Section:
 
 
 def _duplicate_examples(statistics: DatasetStatistics) -> Iterator[Sequence[Cell]]:
-    for split, one in statistics.repeats.items():
-        yield from _pairs(statistics, "same row", split, split, one.examples)
-        yield from _pairs(statistics, "same inputs", split, split, one.input_examples)
-    for cross in statistics.overlaps:
-        yield from _pairs(statistics, "same row", cross.other, cross.split, cross.examples)
-        yield from _pairs(statistics, "same inputs", cross.other, cross.split, cross.input_examples)
-    for near in statistics.near:
-        yield from _pairs(statistics, "nearly the same", near.other, near.split, near.examples)
-
-
-def _pairs(
-    statistics: DatasetStatistics, what: str, first: str, second: str, pairs: Sequence[Pair]
-) -> Iterator[Sequence[Cell]]:
     """Yields two rows of a table for each pair; the second contains only the differences."""
-    for pair in pairs:
+    for what, first, second, pair in statistics.pairs_of_rows:
         first_texts = statistics.starts[first][pair.first]
         second_texts = statistics.starts[second][pair.second]
         yield what, first, number(pair.first), " → ".join(first_texts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -262,6 +262,18 @@ class DatasetStatistics:
     buckets: per_column.BucketTable | None = None
     skipped: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def pairs_of_rows(self) -> Iterator[tuple[str, str, str, Pair]]:
+        """All examples of rows with a common part: what it is, the splits of both, and the rows."""
+        found: list[tuple[str, str, per_column.Repeats | Overlap]]
+        found = [(split, split, one) for split, one in self.repeats.items()]
+        found += [(one.other, one.split, one) for one in self.overlaps]
+        for first, second, one in found:
+            for what, pairs in (("same row", one.examples), ("same inputs", one.input_examples)):
+                yield from ((what, first, second, pair) for pair in pairs)
+        for near in self.near:
+            yield from (("nearly the same", near.other, near.split, pair) for pair in near.examples)
+
     def plain(self) -> dict[str, Any]:
         """Returns the statistics as JSON values, without pictures."""
         figures: dict[str, Any] = _plain(self)
@@ -454,12 +466,10 @@ class Reader:
                 if figures.unknowns and figures.unknowns.first_row >= 0:
                     named[split].add(figures.unknowns.first_row)
         for split, repeats in statistics.repeats.items():
-            pairs = (*repeats.examples, *repeats.input_examples)
-            named[split] |= {repeats.most_row, *(row for p in pairs for row in (p.first, p.second))}
-        for overlap in (*statistics.overlaps, *statistics.near):
-            for pair in (*overlap.examples, *overlap.input_examples):
-                named[overlap.other].add(pair.first)
-                named[overlap.split].add(pair.second)
+            named[split].add(repeats.most_row)
+        for _, first, second, pair in statistics.pairs_of_rows:
+            named[first].add(pair.first)
+            named[second].add(pair.second)
         return {
             split: {row: self._start(split, row) for row in sorted(rows)}
             for split, rows in named.items()

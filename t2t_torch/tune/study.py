@@ -14,7 +14,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -127,16 +127,11 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
     )
 
 
-@contextlib.contextmanager
-def _alone(url: str) -> Iterator[None]:
-    """Holds a lock while an SQLite file is opened: the first process creates its tables."""
+def _alone(url: str) -> contextlib.AbstractContextManager[None]:
+    """Returns the lock to open an SQLite file under: the first process creates its tables."""
     match = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
     file = Path(f"{match[1]}.lock") if match and match[1] != ":memory:" else None
-    if file is None or not file.parent.is_dir():
-        yield
-        return
-    with file_lock(file):
-        yield
+    return file_lock(file) if file and file.parent.is_dir() else contextlib.nullcontext()
 
 
 def without_password(url: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.files import is_locked, open_regular, write_text
+from t2t_torch.files import is_locked, open_regular, staged, write_text
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune import shared_search
 from t2t_torch.tune.search_plan import SearchRecord, TrialRecord
@@ -88,11 +88,9 @@ class Training:
         return time.monotonic() - self._began if self._process is not None else 0.0
 
     @property
-    def waits(self) -> str:
-        """Reason why the process cannot be started yet; empty if it is running."""
-        if self._process is not None:
-            return ""
-        return f"for the process that trains in {self.directory} to end"
+    def has_started(self) -> bool:
+        """True if the process was started."""
+        return self._process is not None
 
     def start(self) -> bool:
         """Starts the process, unless a process of a killed tuner is still saving in the directory.
@@ -199,8 +197,8 @@ class _Slot:
     training: Training
     broke_at: tuple[int, int] = (-1, 0)
     """Step and exit code of the last failure."""
-    waiting_message: str = ""
-    """Last waiting message shown to the user."""
+    waits: bool = False
+    """Whether the user has seen that it waits."""
 
 
 @dataclasses.dataclass
@@ -252,9 +250,10 @@ class Tuner:
                 if not self._slots and self.search.searcher.is_over:
                     return
                 for slot in self._slots.values():
-                    if not slot.training.start() and slot.waiting_message != slot.training.waits:
-                        slot.waiting_message = slot.training.waits
-                        self.print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
+                    if not slot.training.start() and not slot.waits:
+                        slot.waits, where = True, slot.training.directory
+                        what = f"trial {slot.task.trial} waits for the process that trains in"
+                        self.print_line(f"{what} {where} to end")
                 self.heartbeat.beat()
                 self.show(changed)
                 time.sleep(_POLL_SECONDS)
@@ -401,11 +400,11 @@ class Tuner:
         """Stops the trainings and returns their trials to the search."""
         for slot in self._slots.values():
             slot.training.request_stop()
-        if any(not slot.training.waits for slot in self._slots.values()):
+        if any(slot.training.has_started for slot in self._slots.values()):
             self.print_line("the trainings save and end; the same command resumes them")
         until = time.monotonic() + _STOP_SECONDS
         for number, slot in list(self._slots.items()):
-            while not slot.training.waits and slot.training.outcome() is None:
+            while slot.training.has_started and slot.training.outcome() is None:
                 if time.monotonic() > until:
                     slot.training.kill()
                 time.sleep(_POLL_SECONDS)
@@ -489,7 +488,5 @@ def _best_run_line(link: Path, best: TrialRecord, where: Callable[[int], str]) -
 
 def replace_link(link: Path, target: Path) -> None:
     """Creates a relative link and moves it into place: a link exists at all times."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.incomplete")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(os.path.relpath(target, link.parent))
-    temporary.replace(link)
+    with staged(link) as temporary:
+        temporary.symlink_to(os.path.relpath(target, link.parent))

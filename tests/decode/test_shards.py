@@ -133,9 +133,9 @@ def test_a_file_that_was_cut_before_is_found_by_its_number(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("shard_id=1", "shard_id has no effect without shards"),
-        ("shard_google_format=true", "shard_google_format has no effect without shards"),
-        ("shards=2,shards_start_offset=1", "has no effect without shard_id"),
+        ("shard_id=1", "does not read shard_id. Expected shards"),
+        ("shard_google_format=true", "does not read shard_google_format. Expected shards"),
+        ("shards=2,shards_start_offset=1", "not read shards_start_offset. Expected shard_id"),
         ("shards=2,shard_id=2", "there is no shard 2 of 2"),
         ("shards=3,shard_id=2,shards_start_offset=1", "there is no shard 3 of 3"),
         ("shards=0", "shards"),

@@ -156,9 +156,9 @@ def test_what_attends_to_no_input_is_refused(language_model: Predictor) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("write_alignments=true", "writes nothing in output_format=text"),
-        ("alignment_layer=2", "alignment_layer: read with write_alignments=true alone"),
-        ("alignment_step=read", "alignment_step: read with write_alignments=true alone"),
+        ("write_alignments=true", "output_format=text does not read write_alignments"),
+        ("alignment_layer=2", "write_alignments=false does not read alignment_layer"),
+        ("alignment_step=read", "write_alignments=false does not read alignment_step"),
     ],
 )
 def test_settings_that_do_nothing_are_refused(settings: str, told: str) -> None:
