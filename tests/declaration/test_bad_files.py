@@ -45,7 +45,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "wide.csv": (
         f"{','.join(f'c{n}' for n in range(199))},label\n{NUMBERS}".encode(),
-        r"no column of texts among its columns \(c0, c1, c2, c3, c4 and 195 others\)",
+        r"no column of texts among its columns \(c0, c1, c2, c3, c4 and 195 more\)",
     ),
 }
 
