@@ -150,8 +150,9 @@ def _inside(folder: Path) -> DetectedFiles:
     are_alike = len(set(map(_ending, known))) == 1 < len(known) == len(set(splits))
     if are_alike and not train:
         named = dict(zip(splits, known, strict=True))
-        if len({_form(one) for one in known}) > 1:
-            named.pop(None, None)
+        columns = set().union(*(_form(one)[1] for split, one in named.items() if split))
+        if None in named and columns.isdisjoint(_form(named[None])[1]):
+            del named[None]  # a table of something else
         first = named.pop(None, None) or named.pop("eval", None) or named.pop("test")
         files = {"train": first} | {str(split): one for split, one in named.items()}
         message = f"{first.name} is read for training, beside files that are named as splits."

@@ -72,6 +72,10 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         {"dataset.csv": CSV, "holdout.csv": CSV}, {"files": {
             "train": "dataset.csv", "test": "holdout.csv", "eval": {"rows": 12}}},
     ),
+    "a file beside one that is held out, without labels": (
+        {"dataset.csv": CSV, "holdout.csv": "text\n" + "".join(f"{one}\n" for one in TEXTS)},
+        {"kind": "text2class", "files": {"train": "dataset.csv", "eval": {"rows": 12}}},
+    ),
     "documents without blank lines": (
         {"train.tsv": "".join(f"-DOCSTART- -X- O O\n{TAGGED}" for _ in range(4))},
         {"kind": "text2tags", "format": "conll"},
@@ -205,8 +209,10 @@ FORMS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
                    "test": "samplesTest.csv"}},
     ),
     "a table of ids beside the data of a split": (
-        {"bird_dev.json": json.dumps(ROWS), "db_ids.json": json.dumps({"a": "b"})},
-        {"kind": "text2class", "files": {"train": "bird_dev.json", "eval": {"rows": 12}}},
+        {"bird_dev.json": json.dumps(ROWS), "bird_test.json": json.dumps(ROWS),
+         "db_ids.json": json.dumps({"a": "b"})},
+        {"kind": "text2class", "files": {
+            "train": "bird_dev.json", "eval": {"rows": 12}, "test": "bird_test.json"}},
     ),
     "numbers beside the rows": (
         {"a.json": json.dumps({"version": [2, 1], "rows": ROWS, "empty": []})},
