@@ -158,11 +158,10 @@ def _by_column(
         split: {"path": path, "where": {named.name: values[0] if len(values) == 1 else values}}
         for split, values in by_split.items()
     }
-    said = "; ".join(f"{split}: {', '.join(values)}" for split, values in by_split.items())
-    doubt = f"the split of each row is its {named.name!r} ({said})"
-    rest = named.splits.get(None, [])
-    doubt += f"; rows with {', '.join(map(repr, rest))} are not read." if rest else "."
+    parts = (f"{s or 'not read'}: {', '.join(values)}" for s, values in named.splits.items())
+    doubt = f"the split of each row is its {named.name!r} ({'; '.join(parts)})."
     kept = [str(value) in by_split["train"] for value in table.columns[named.name].rows]
+    kept = kept if any(kept) else [True] * table.rows  # it begins with another split
     columns = {
         name: Inspected(name, list(itertools.compress(one.rows, kept)))
         for name, one in table.columns.items()

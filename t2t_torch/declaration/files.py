@@ -161,8 +161,7 @@ def _inside(folder: Path) -> DetectedFiles:
     chosen = train or known
     parallel = len(chosen) > 1 and len({_stem(one) for one in chosen}) == 1
     parallel = parallel and all(map(_language, chosen))
-    are_two = len(chosen) == 2 == len(train) and not parallel
-    if are_two and (made := _of_two_columns(folder, known, train)):
+    if len(train) == 2 and not parallel and (made := _of_two_columns(folder, known, train)):
         return made
     if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], known if chosen[0].parent != folder else visible(folder), folder)

@@ -73,10 +73,10 @@ class RowFiles:
         named = {split: self.paths(split) for split in self.splits()}
         missing = [path for paths in named.values() for path in paths if not path.exists()]
         if missing:
-            listed = "\n  ".join(dict.fromkeys(str(path) for path in missing))
+            paths = "\n  ".join(dict.fromkeys(str(path) for path in missing))
             raise DataError(
                 f"{self._declaration.problem!r} ({self._path}) reads files that are not there:\n"
-                f"  {listed}\nPut them into the folder of raw files (--tmp_dir), or beside the "
+                f"  {paths}\nPut them into the folder of raw files (--tmp_dir), or beside the "
                 'declaration, or fix its "files".'
             )
         for first, second in itertools.combinations(named, 2):

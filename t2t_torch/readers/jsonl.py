@@ -162,12 +162,11 @@ def _of_arrays(loaded: Any, records: str) -> Match:
             is_one_kind = len(names) == len(found) or (not names and len(sizes) == 1)
             if _MOST_ARRAYS >= len(found) > len(best[1]) and alike and is_one_kind:
                 best = option, [*found]
-    option, found_names = best
-    if "*" in option:
-        doubt = f"the rows are the arrays at the keys {listed(found_names)}, which the column "
-        return Match(0.9, {"records": option}, [f"{doubt}{KEY!r} holds."])
+    option, at = best
     doubts = [f"the rows are the array at the key {records!r}."] if records else []
-    return Match(0.9, {"records": records} if records else {}, doubts)
+    if at[1:]:
+        doubts = [f"the rows are the arrays at {listed(at)}; the column {KEY!r} has the key."]
+    return Match(0.9, {"records": option} if option else {}, doubts)
 
 
 def _arrays(loaded: Any, records: str, named: str = "") -> Iterator[tuple[str, list[Any]]]:
