@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.remote import fetch
 
 STAGED_SUFFIX = ".incomplete"
 
@@ -121,7 +122,12 @@ def open_regular(path: Path | str, *, max_bytes: int | None = None) -> io.Buffer
             raise
         return descriptor
 
-    return open(path, "rb", opener=opener)
+    try:
+        return open(path, "rb", opener=opener)
+    except FileNotFoundError:
+        if not fetch(Path(path)):
+            raise
+        return open(path, "rb", opener=opener)
 
 
 def path_inside(folder: Path, name: str) -> Path:

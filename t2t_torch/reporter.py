@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from t2t_torch.remote.place import with_urls
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -131,12 +133,12 @@ def current() -> Reporter:
 
 def output(text: str = "") -> None:
     """Reports results to the current reporter."""
-    _current.get().output(text)
+    _current.get().output(with_urls(text))
 
 
 def message(line: str) -> None:
     """Reports progress or a warning to the current reporter."""
-    _current.get().message(line)
+    _current.get().message(with_urls(line))
 
 
 def bar(*, show: bool = True, **options: Any) -> tqdm[object]:

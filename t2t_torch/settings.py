@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.remote.place import local
 
 _NAMES = {
     int: "an integer",
@@ -157,6 +158,8 @@ class Settings:
         for name, setting in declared.items():
             value = values.get(name, setting.default)
             value = tuple(value) if isinstance(value, list) else value
+            if setting.path and isinstance(value, str):
+                value = local(value)
             if fault := setting.fault(value):
                 faults.append(f"{name}={value}: {fault}. ({name}: {setting.meaning})")
             self.__dict__[name] = value

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from t2t_torch import errors, files, registry
+from t2t_torch.remote import opened
 from t2t_torch.reporter import Reporter, current, reporting
 from t2t_torch.settings import Settings, hp
 
@@ -46,7 +47,13 @@ class UsrDirSettings(Settings):
 
 
 class CodeSettings(UsrDirSettings):
-    """A user's code, and trust in that of a run."""
+    """A user's code, trust in that of a run, and the copies of data in object stores."""
+
+    cache_gb: float = hp(
+        0.0,
+        "Gigabytes of shards of object stores that this machine keeps; 0: all that were read.",
+        low=0.0,
+    )
 
     trust_code: bool = hp(
         False, "Executes Python code that comes with the run; see docs/explanation/security.md."
@@ -64,7 +71,13 @@ def running(settings: Settings, reporter: Reporter | None = None) -> Iterator[No
     Raises:
       RegistryError: a folder does not exist, or a declaration has a name that is already taken.
     """
-    with reporting(reporter or current()), trusting(getattr(settings, "trust_code", False)):
+    paths = [getattr(settings, name) for name, one in settings.declared().items() if one.path]
+    places = [place for path in paths if isinstance(path, str) for place in path.split(",")]
+    with (
+        reporting(reporter or current()),
+        trusting(getattr(settings, "trust_code", False)),
+        opened(places, getattr(settings, "cache_gb", 0.0)),
+    ):
         for directory in getattr(settings, "t2t_usr_dir", ()):
             registry.import_usr_dir(directory)
         registry.add_declarations(getattr(settings, "data_dir", None))

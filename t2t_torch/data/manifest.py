@@ -17,6 +17,7 @@ from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_regular, read_bytes, read_json, write_text
 from t2t_torch.mode import Split
+from t2t_torch.remote import fetch, url_of
 
 # A file may change once more within the tick of its file system's clock, and then looks as it did.
 # Two seconds is the longest tick there is, that of FAT.
@@ -248,6 +249,8 @@ class Manifest(StoredEntry):
             shard for key in self.splits if key in chosen for shard in self.splits[key].shards
         ]
         known = set() if thorough else unchanged(data_dir, self.problem, shards)
+        if url_of(data_dir) and not thorough:  # copies are compared when they are fetched
+            known = {shard.file for shard in shards}
         hashed = [shard for shard in shards if shard.file not in known]
         checks: list[tuple[str, int | None, str]] = [
             *((file, None, sha256) for file, sha256 in self.vocab_files.items()),
@@ -317,6 +320,7 @@ def _format_error(error: ValueError) -> str:
 def _fault(path: Path, num_bytes: int | None, sha256: str) -> str | None:
     """Returns the error of a file, or None."""
     try:
+        fetch(path)
         found_bytes = path.stat().st_size
         if num_bytes is not None and found_bytes != num_bytes:
             return f"{path}: expected {num_bytes} bytes, found {found_bytes}"

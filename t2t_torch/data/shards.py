@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +19,7 @@ from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
 from t2t_torch.errors import DataError
 from t2t_torch.files import check_regular, named_errors, path_inside, sync
 from t2t_torch.mode import Split
+from t2t_torch.remote import cache_limit, fetch, url_of
 
 Values: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -155,6 +158,28 @@ def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
     return f"{dataset_name}-{split.value}-{index:05d}-of-{count:05d}.arrow"
 
 
+class Column(Sequence[tuple[Values, npt.NDArray[np.int32]]]):
+    """The rows of a feature as flat arrays: a pair for each part of the rows, read on demand.
+
+    A pair has values [total] and offsets [rows + 1] int32, read-only views of a mapped file: row i
+    of the part is `values[offsets[i]:offsets[i + 1]]`.
+
+    Attributes:
+      rows: number of rows of each part.
+    """
+
+    def __init__(self, rows: list[int], read: Callable[[int], Any]) -> None:
+        self.rows = rows
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns the pair of a part."""
+        return self._read(range(len(self))[index])
+
+
 class Shards:
     """The rows of a split, or of several one after the other, with random access to mapped files.
 
@@ -168,12 +193,17 @@ class Shards:
         self.splits = splits
         entries = [manifest.split(split, data_dir) for split in splits]
         self.num_rows = sum(entry.rows for entry in entries)
-        self._batches = [
-            batch
-            for entry in entries
-            for shard in entry.shards
-            for batch in _read_batches(data_dir, manifest, shard)
-        ]
+        self._shards = [shard for entry in entries for shard in entry.shards]
+        self._is_remote = bool(url_of(data_dir))
+        self._cache_gb = cache_limit() if self._is_remote else 0.0
+        self._fetched: dict[int, pa.RecordBatch] = {}
+        self._batches = []
+        if not self._is_remote:
+            self._batches = [
+                batch
+                for shard in self._shards
+                for batch in _read_batches(data_dir, manifest, shard)
+            ]
 
     @classmethod
     def open(cls, data_dir: str | Path, dataset_name: str, *splits: Split) -> Shards:
@@ -226,15 +256,41 @@ class Shards:
             for name in self.features
         }
 
-    def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
-        """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.
+    @property
+    def rows_of_parts(self) -> list[int]:
+        """Number of rows of each part: a record batch, or a whole shard of an object store.
 
         A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
-
-        Returns:
-          Pairs of values [total] and offsets [rows + 1] int32, read-only views of the mapped file:
-          row i of the batch is `values[offsets[i]:offsets[i + 1]]`.
         """
+        if self._is_remote:
+            return [shard.rows for shard in self._shards]
+        return [batch.num_rows for batch in self._batches]
+
+    def _part(self, index: int) -> pa.RecordBatch:
+        """Returns the rows of a part; fetches that of an object store, which others may evict.
+
+        Shards that were used least recently are evicted first: see `remote.mirror`.
+        """
+        if not self._is_remote:
+            return self._batches[index]
+        shard = self._shards[index]
+        path = self.data_dir / shard.file
+        batch = self._fetched.get(index)
+        if batch is None or not path.exists():
+            fetch(path, sha256=shard.sha256, cache_gb=self._cache_gb)
+            table = pa.Table.from_batches(_read_batches(self.data_dir, self.manifest, shard))
+            batch = table.combine_chunks().to_batches()[0]
+            fetched = {**self._fetched, index: batch}  # other threads read the earlier one
+            self._fetched = {
+                one: kept
+                for one, kept in fetched.items()
+                if (self.data_dir / self._shards[one].file).exists()
+            }
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        return batch
+
+    def column(self, feature: str) -> Column:
+        """Returns the rows of a feature as flat arrays, one pair per part, in row order."""
         if feature not in self.manifest.features:
             raise DataError(
                 f"{self.manifest.problem!r} in {self.data_dir} has no feature {feature!r}; "
@@ -242,11 +298,16 @@ class Shards:
                 f"--problem={self.manifest.problem} --data_dir={self.data_dir} --overwrite"
             )
         dtype = value_dtype(self.manifest.features[feature].type)
-        pairs = []
-        for batch in self._batches:
+
+        def read(index: int) -> tuple[Values, npt.NDArray[np.int32]]:
+            batch = self._part(index)
             column = batch.column(batch.schema.get_field_index(feature))
-            pairs.append((view(column.values, dtype), view(column.offsets, np.dtype(np.int32))))
-        return pairs
+            return view(column.values, dtype), view(column.offsets, np.dtype(np.int32))
+
+        rows = self.rows_of_parts
+        if self._is_remote:
+            return Column(rows, read)
+        return Column(rows, [read(index) for index in range(len(rows))].__getitem__)
 
 
 class ShardWriter:

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -192,7 +192,7 @@ _EVAL_SEED = 0  # of `Problem.preprocess_example`: every evaluation sees the sam
 class Columns(Protocol):
     """Source of rows, for example `data.shards.Shards`."""
 
-    def column(self, feature: str) -> list[tuple[_Numbers, _Numbers]]:
+    def column(self, feature: str) -> Sequence[tuple[_Numbers, _Numbers]]:
         """Returns a column's rows as flat arrays, values and offsets, in row order."""
 
 
@@ -325,7 +325,8 @@ class RowReader:
         # Where words begin, by the text that they are of.
         self._starts = find_word_starts(features)
         self._words, self._sequences = find_alignments(features), select_sequences(features)
-        rows = [len(offsets) - 1 for _, offsets in next(iter(self._stored.values()))]
+        parts = next(iter(self._stored.values()))
+        rows = getattr(parts, "rows", None) or [len(offsets) - 1 for _, offsets in parts]
         self._first_row = np.concatenate([[0], np.cumsum(rows)])  # [shards + 1]
 
     def read(self, numbers: _Numbers, epoch: int = 0) -> dict[str, Ragged]:
@@ -381,10 +382,9 @@ class RowReader:
         """Returns the first `limit` values of each row after the first `skip`.  [rows] each."""
         pieces = []
         lengths = np.empty(len(rows), np.int64)
-        for shard, (values, offsets) in enumerate(self._stored[name]):
+        for shard in np.flatnonzero(np.diff(splits)).tolist():
+            values, offsets = self._stored[name][shard]
             low, high = splits[shard], splits[shard + 1]
-            if low == high:
-                continue
             local = rows[low:high] - self._first_row[shard]
             starts = offsets[local]
             if skip is not None:

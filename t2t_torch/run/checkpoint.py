@@ -17,6 +17,7 @@ import t2t_torch
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, read_json
+from t2t_torch.remote import fetch
 from t2t_torch.run.checksums import Explanations
 from t2t_torch.run.storage import sync_folder, write_file
 from t2t_torch.run.tensors import (
@@ -232,6 +233,8 @@ class Checkpoint:
           CheckpointError: a file is missing, altered, truncated or unreadable, or the folder was
             renamed.
         """
+        with self._explaining_faults():
+            fetch(self.path)
         manifest = self.manifest()
         with self._explaining_faults():
             files, step = manifest["files"], manifest["step"]

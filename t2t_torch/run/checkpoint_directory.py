@@ -33,6 +33,7 @@ from pathlib import Path
 import pydantic
 import safetensors
 
+from t2t_torch import remote
 from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, sync
@@ -334,6 +335,7 @@ class CheckpointDirectory:
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, valid or not, oldest first."""
+        remote.here(self.path)
         return [Checkpoint(step, path) for step, path in checkpoint_folders(self.path).items()]
 
     def newest(self, *, repair: bool = False) -> Checkpoint | None:
@@ -439,6 +441,7 @@ class CheckpointDirectory:
             self._reported.add(checkpoint.path)
         else:
             aside = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.corrupt"))
+            remote.remove(checkpoint.path)
             checkpoint.path.rename(aside)
             sync(self.path)
             done = f"set aside as {aside.name}"
@@ -451,7 +454,7 @@ class CheckpointDirectory:
           CheckpointError: it is missing or corrupt.
         """
         checkpoint = Checkpoint(step, self.path / f"ckpt-{step}")
-        if not checkpoint.path.is_dir():
+        if not remote.fetch(checkpoint.path):
             steps = [one.step for one in self.list()]
             has = f"It has: {steps}" if steps else "It has none."
             raise CheckpointError(f"'{self.path}' has no checkpoint of step {step}. {has}")
@@ -523,6 +526,7 @@ class CheckpointDirectory:
         while True:
             try:
                 write(snapshot, final, lambda: self._staged_folder(final), peers)
+                together(peers, lambda: remote.push(self.path) if peers.leads else None)
                 break
             except (OSError, CheckpointError) as error:
                 tries += 1
@@ -569,6 +573,7 @@ class CheckpointDirectory:
         for checkpoint in superfluous:
             # Renames first: a crash during deletion leaves no partial checkpoint.
             removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
+            remote.remove(checkpoint.path)
             rename(checkpoint.path, removed)
             remove_folder(removed)
         return superfluous

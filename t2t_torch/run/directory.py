@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pydantic
 
-from t2t_torch import registry
+from t2t_torch import registry, remote
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.files import (
     STAGED_SUFFIX,
@@ -58,8 +58,9 @@ _OF_THE_PLACE = frozenset(
 """Settings in `config.json` that may differ without a change of the training."""
 
 
-def training_lock(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Returns the context of a process that alone trains in the folder of a file.
+@contextlib.contextmanager
+def training_lock(path: Path) -> Iterator[None]:
+    """Context of a process that alone trains in the folder of a file, also of one in a store.
 
     Raises:
       CheckpointError: on entry, if another process does.
@@ -71,7 +72,8 @@ def training_lock(path: Path) -> contextlib.AbstractContextManager[None]:
             "Wait for it, stop it, or use another --output_dir."
         ) from None
 
-    return file_lock(path, refuse)
+    with file_lock(path, refuse), remote.locked(path):
+        yield
 
 
 class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
@@ -374,11 +376,11 @@ class RunDirectory:
                 file = self.path / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_if_other(file, content)  # to write takes milliseconds, as it is synced
-            self._end_file.unlink(missing_ok=True)
+            _remove(self._end_file)
         for folder in folders:  # of code that is no longer there
             for file in [one for one in (self.path / folder).rglob("*") if one.is_file()]:
                 if file.relative_to(self.path).as_posix() not in contents:
-                    file.unlink()
+                    _remove(file)
 
     def note_end(self, step: int) -> None:
         """Records the end of training for processes that wait for checkpoints."""
@@ -472,3 +474,9 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _remove(file: Path) -> None:
+    """Removes a file, if it is there, and its object in a store."""
+    remote.remove(file)
+    file.unlink(missing_ok=True)

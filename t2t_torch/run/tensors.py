@@ -28,6 +28,7 @@ from torch.distributed.tensor import empty as empty_dtensor
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import check_regular
 from t2t_torch.layers.recurrent import is_memory
+from t2t_torch.remote import fetch
 
 _NAMES = {
     torch.float64: "F64",
@@ -299,7 +300,7 @@ def tensors_at(folder: Path, kind: str) -> Path | None:
       folder: folder of the checkpoint.
       kind: model, optimizer, average or task.
     """
-    return next((at for at in (folder / f"{kind}{SUFFIX}", folder / kind) if at.exists()), None)
+    return next((at for at in (folder / f"{kind}{SUFFIX}", folder / kind) if fetch(at)), None)
 
 
 def part_name(kind: str, rank: int, size: int) -> str:

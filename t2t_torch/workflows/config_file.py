@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import t2t_torch
 from t2t_torch import errors, files, reporter
+from t2t_torch.remote import here, is_url, url_of
 from t2t_torch.settings import Setting, Settings
 
 if TYPE_CHECKING:
@@ -242,9 +243,11 @@ def content_of(
         if name in _NOT_KEPT or value in (None, "", [], ()):
             continue
         is_path = field.path and not field.is_list
-        content[name] = str(Path(value).absolute()) if is_path else value
+        if is_path:
+            value = url_of(value) or str(Path(value).absolute())
+        content[name] = value
     output_dir: str | None = getattr(settings, "output_dir", None)
-    if content.get("data_dir") and output_dir:
+    if content.get("data_dir") and output_dir and not is_url(content["data_dir"]):
         content[_DATA_FROM_RUN] = os.path.relpath(content["data_dir"], output_dir)
     content["hparams"] = hparams.model_dump(mode="json")
     return content
@@ -281,6 +284,8 @@ def recorded_data_dir(directory: Path) -> str | None:
         if not isinstance(value, str | None):
             fault = errors.UsageError(f"{directory / NAME}: {name}: {value!r} should be a string.")
             raise _damaged(directory, fault)
+    if known and is_url(known):
+        return str(here(known))
     if known and seen and not Path(known).is_dir() and (directory / seen).is_dir():
         return str((directory / seen).resolve())
     return known

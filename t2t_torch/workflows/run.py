@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch import errors, files, trust
 from t2t_torch.export.settings import ExportSettings
+from t2t_torch.remote import here
 from t2t_torch.reporter import Reporter, output, phase
 from t2t_torch.settings import require
 from t2t_torch.workflows.context import called
@@ -52,7 +53,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, trust_code: bool = False) -> None:
-        self.path = Path(path).expanduser()
+        self.path = here(path)
         self._trust_code = trust_code
 
     def __repr__(self) -> str:
@@ -227,7 +228,8 @@ def load(
     """
     from t2t_torch.runtime.signature import ONNX, SAFETENSORS, TORCH
 
-    form = form_of(path) if isinstance(path, str | Path) else None
+    path = here(path) if isinstance(path, str | Path) else [here(one) for one in path]
+    form = form_of(path) if isinstance(path, Path) else None
     if form in (ONNX, TORCH):
         given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
         _check_none_is_given(path, {**given, "device": None if str(device) == "cpu" else device})

@@ -1,0 +1,73 @@
+"""URLs of object stores, and the paths of their copies on this machine.  Pure functions."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from t2t_torch.errors import UsageError
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+_NOT_STORED = ("http", "https")  # downloads, and addresses of servers
+_LONGEST = 255  # bytes of a name in a file system
+
+
+def cache_folder() -> Path:
+    """Returns the folder of the copies: `$T2T_CACHE_DIR`, or below `$XDG_CACHE_HOME`, ~/.cache."""
+    chosen = os.environ.get("T2T_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "t2t_torch"
+
+
+def is_url(place: str) -> bool:
+    """Returns True for the URL of an object store or of a local file; False for http(s)."""
+    match = _URL.match(place)
+    return match is not None and match[1] not in _NOT_STORED
+
+
+def local(place: str) -> str:
+    """Returns the path of the copy of a URL; any other text as it is.
+
+    Args:
+      place: a URL, a path, or several of them, separated by commas.
+
+    Raises:
+      UsageError: a part of the URL cannot be the name of a file.
+    """
+    if "://" not in place:
+        return place
+    return ",".join(_local(part) if is_url(part) else part for part in place.split(","))
+
+
+def _local(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme in ("file", "local"):
+        return rest
+    parts = rest.rstrip("/").split("/")
+    for part in parts:
+        if part in ("", ".", "..") or part.startswith(".") or len(os.fsencode(part)) > _LONGEST:
+            raise UsageError(
+                f"{url}: the part {part!r} cannot be copied to a file. Expected "
+                "scheme://bucket/folder, whose parts are not empty and begin with no dot."
+            )
+    return str(cache_folder().joinpath(scheme, *parts))
+
+
+def url_of(path: str | os.PathLike[str]) -> str:
+    """Returns the URL that a path is the copy of; "" for any other path."""
+    folder, text = f"{cache_folder()}{os.sep}", os.path.abspath(path)  # noqa: PTH100
+    if not text.startswith(folder):
+        return ""
+    scheme, _, rest = text[len(folder) :].partition(os.sep)
+    return f"{scheme}://{rest}" if rest and not scheme.startswith(".") else ""
+
+
+def with_urls(text: str) -> str:
+    """Returns a message in which URLs stand in place of the paths of their copies."""
+    folder = f"{cache_folder()}{os.sep}"
+    if folder not in text:
+        return text
+    return re.sub(rf"{re.escape(folder)}([a-z][a-z0-9+.-]*)/", r"\1://", text)
