@@ -49,7 +49,10 @@ INTERRUPTED = 130
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
-_LIBRARIES = tuple("PIL datasets filelock fsspec matplotlib onnx_ir onnxscript urllib3".split())
+_LIBRARIES = tuple(
+    "PIL aiobotocore azure botocore datasets filelock fsspec matplotlib onnx_ir onnxscript"
+    " urllib3".split()
+)
 """Loggers of other libraries; only their warnings are shown."""
 
 

@@ -40,7 +40,7 @@ _cache_gb: contextvars.ContextVar[float] = contextvars.ContextVar("cache_gb", de
 
 
 def cache_limit() -> float:
-    """Returns the gigabytes of shards that are kept, as `opened` has been told; 0: all of them."""
+    """Returns the gigabytes of shards that are kept, as `opened` has set them; 0: all of them."""
     return _cache_gb.get()
 
 

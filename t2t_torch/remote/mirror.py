@@ -44,7 +44,7 @@ _REFRESH_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class _Copy:
-    """What the database knows of an object.
+    """The entry of an object in the database.
 
     Attributes:
       version: of the object when it was last copied; "" while it is written to the store.
@@ -144,7 +144,7 @@ def opened(paths: Iterable[Path]) -> Iterator[None]:
         except BaseException as error:
             if isinstance(error, T2TError):
                 error.args = tuple(place.with_urls(str(said)) for said in error.args)
-            with contextlib.suppress(T2TError):  # the first error is the one to mend
+            with contextlib.suppress(T2TError):  # the first error matters
                 _push_all(copies)
             raise
         _push_all(copies)

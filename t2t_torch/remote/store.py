@@ -15,7 +15,7 @@ from t2t_torch.errors import DataError, UsageError, install_extra
 T = TypeVar("T")
 
 _PAUSES = (0.2, 1.0, 3.0, 9.0)
-"""Seconds between attempts: a store that asks to slow down, or that restarts."""
+"""Seconds between attempts: a store may be overloaded, or restart."""
 
 _VERSIONS = "ETag etag generation md5Hash sha256 blob_id oid LastModified last_modified created"
 """Entries of fsspec's `info` that change with the content, the best first; stores differ."""
