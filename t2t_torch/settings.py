@@ -160,6 +160,8 @@ class Settings:
             value = tuple(value) if isinstance(value, list) else value
             if setting.path and isinstance(value, str):
                 value = local(value)
+            elif setting.path and isinstance(value, tuple):
+                value = tuple(map(local, value))
             if fault := setting.fault(value):
                 faults.append(f"{name}={value}: {fault}. ({name}: {setting.meaning})")
             self.__dict__[name] = value

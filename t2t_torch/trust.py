@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import importlib.util
+import itertools
 import os
 import sys
 import sysconfig
@@ -42,6 +43,7 @@ class UsrDirSettings(Settings):
     t2t_usr_dir: tuple[str, ...] = hp(
         (),
         "Directory of your own problems, models and sets; may be given repeatedly.",
+        path=True,
         repeated=True,
     )
 
@@ -72,11 +74,11 @@ def running(settings: Settings, reporter: Reporter | None = None) -> Iterator[No
       RegistryError: a folder does not exist, or a declaration has a name that is already taken.
     """
     paths = [getattr(settings, name) for name, one in settings.declared().items() if one.path]
-    places = [place for path in paths if isinstance(path, str) for place in path.split(",")]
+    listed = [path.split(",") if isinstance(path, str) else path or () for path in paths]
     with (
         reporting(reporter or current()),
         trusting(getattr(settings, "trust_code", False)),
-        opened(places, getattr(settings, "cache_gb", 0.0)),
+        opened(itertools.chain.from_iterable(listed), getattr(settings, "cache_gb", 0.0)),
     ):
         for directory in getattr(settings, "t2t_usr_dir", ()):
             registry.import_usr_dir(directory)

@@ -26,6 +26,7 @@ from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.readers.detection import fitting_format
 from t2t_torch.readers.formats import FORMATS, usual_format_of
 from t2t_torch.readers.text_file import BadRecords, Record
+from t2t_torch.remote import is_url, url_of
 from t2t_torch.text.near_duplicates import NearDuplicates
 from t2t_torch.text.subword import SmallVocabularyError
 from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
@@ -614,11 +615,11 @@ def located(files: Any, folder: Path) -> Any:
         return {name: located(file, folder) for name, file in files.items()} | given
     if isinstance(files, list | tuple):
         return [located(file, folder) for file in files]
-    if not isinstance(files, str | Path):
+    if not isinstance(files, str | Path) or is_url(str(files)):
         return files
     path = folder / Path(files).expanduser()
     is_here = path.exists() or any(path.parent.glob(path.name))
-    return str(path.resolve() if is_here else files)
+    return url_of(path.resolve()) or str(path.resolve()) if is_here else str(files)
 
 
 def _made_again(path: str, content: str, reverse: bool, copy: bool) -> Problem:

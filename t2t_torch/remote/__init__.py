@@ -72,14 +72,19 @@ def opened(paths: Iterable[str | Path], cache_gb: float = 0.0) -> Iterator[None]
 def here(place: str | Path) -> Path:
     """Returns a path as a Path; that of a URL, or of its copy, is pulled first.
 
+    Args:
+      place: a URL or a path; of a pattern (`*.csv`) its folder is pulled.
+
     Raises:
       StoreError: the store cannot be read.
     """
-    path = Path(local(str(place))).expanduser()
+    path = folder = Path(local(str(place))).expanduser()
     if url_of(path):
         from t2t_torch.remote import mirror
 
-        mirror.refresh(path)
+        while set("*?[") & set(str(folder)):
+            folder = folder.parent
+        mirror.refresh(folder)
     return path
 
 
