@@ -26,7 +26,10 @@ class CompareSettings(Settings):
     """
 
     runs: tuple[str, ...] = hp(
-        (), "Run directories of t2t-trainer, two to five; also without --runs=.", repeated=True
+        (),
+        "Run directories of t2t-trainer, two to five; also without --runs=.",
+        path=True,
+        repeated=True,
     )
     report: str | None = hp_path("HTML page with the tables and the curves.")
 

@@ -36,7 +36,10 @@ class PredictSettings(CodeSettings):
 
     problem: str | None = DECODED_PROBLEM
     paths: tuple[str, ...] = hp(
-        (), "A run directory or an artifact, and a file; also without --paths=.", repeated=True
+        (),
+        "A run directory or an artifact, and a file; also without --paths=.",
+        path=True,
+        repeated=True,
     )
     checkpoint_path: str | None = CHECKPOINT_PATH
     output: str | None = hp_path(
