@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.data.vocabulary_builder import (
     UNKNOWN_WORD,
     CharacterVocabularyBuilder,
@@ -21,7 +22,6 @@ from t2t_torch.data.vocabulary_builder import (
 )
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features, Real, RowWeight, Text
-from t2t_torch.files import write_text
 from t2t_torch.problem_types.labelled import LabelProblem
 from t2t_torch.text.encoder import (
     RESERVED_TOKENS,

@@ -16,12 +16,13 @@ import pydantic
 from absl import logging
 
 from t2t_torch import errors, registry
+from t2t_torch.atomic_files import sync, write_text
 from t2t_torch.data import encoding, publish, raw_file, vocabulary_builder
 from t2t_torch.data.manifest import Manifest, RawFileEntry, StoredEntry, datagen_command, fault_of
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
 from t2t_torch.errors import DataError, T2TError, UsageError, require
-from t2t_torch.files import copy_regular, read_text, sync, write_text
+from t2t_torch.files import copy_regular, read_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 from t2t_torch.reporter import bar

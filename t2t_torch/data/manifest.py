@@ -14,8 +14,9 @@ from typing import Any, Literal
 import pydantic
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError
-from t2t_torch.files import open_regular, read_bytes, read_json, write_text
+from t2t_torch.files import open_regular, read_bytes, read_json
 from t2t_torch.mode import Split
 from t2t_torch.remote import fetch, url_of
 

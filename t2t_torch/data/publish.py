@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from absl import logging
 
+from t2t_torch.atomic_files import STAGED_SUFFIX, sync, write_text
 from t2t_torch.data import manifest as manifests
 from t2t_torch.data import raw_file, shards
 from t2t_torch.data.encoding import ShareEntry
@@ -22,7 +23,7 @@ from t2t_torch.data.raw_file import exclusive, seeded
 from t2t_torch.data.shards import Rows, ShardWriter, schema_of, shard_name
 from t2t_torch.data.vocabulary_builder import optional_vocab_files, vocab_files_in
 from t2t_torch.errors import DataError
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, sync, write_text
+from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords, Policy
 

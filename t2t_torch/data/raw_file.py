@@ -28,19 +28,10 @@ from urllib.parse import urlsplit
 import numpy as np
 from absl import logging
 
+from t2t_torch.atomic_files import STAGED_SUFFIX, file_lock, named_errors, remove_leftovers, staged
 from t2t_torch.data.manifest import RawFileEntry, fault_of, sha256_of
 from t2t_torch.errors import DataError, T2TError
-from t2t_torch.files import (
-    STAGED_SUFFIX,
-    check_regular,
-    file_lock,
-    named_errors,
-    open_bytes,
-    open_regular,
-    open_zip,
-    remove_leftovers,
-    staged,
-)
+from t2t_torch.files import check_regular, open_bytes, open_regular, open_zip
 from t2t_torch.mode import Split
 from t2t_torch.reporter import bar
 

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from t2t_torch.atomic_files import named_errors, sync
 from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
 from t2t_torch.errors import DataError
-from t2t_torch.files import check_regular, named_errors, path_inside, sync
+from t2t_torch.files import check_regular, path_inside
 from t2t_torch.mode import Split
 from t2t_torch.remote import cache_limit, fetch, url_of
 

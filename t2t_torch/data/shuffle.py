@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from t2t_torch.atomic_files import named_errors
 from t2t_torch.data import shards
 from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.errors import DataError
-from t2t_torch.files import check_regular, named_errors
+from t2t_torch.files import check_regular
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features.real import numbers_of
-from t2t_torch.files import read_json, write_text
+from t2t_torch.files import read_json
 from t2t_torch.text.encoder import RESERVED_TOKENS, CharacterEncoder
 from t2t_torch.text.subword import SubwordEncoder
 

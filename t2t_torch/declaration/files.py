@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from t2t_torch.atomic_files import staged_folder
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError, listed
-from t2t_torch.files import read_raw_lines, staged_folder, without_packing
+from t2t_torch.files import read_raw_lines, without_packing
 from t2t_torch.readers import idx
 from t2t_torch.readers.conll import FILES
 from t2t_torch.readers.detection import DetectedFormat, detect_format, rank_formats

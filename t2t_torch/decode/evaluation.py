@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.data.shards import Ragged, Shards
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode import label_predictor, outputs
@@ -34,7 +35,7 @@ from t2t_torch.features.feature import (
     select_sequences,
     select_texts,
 )
-from t2t_torch.files import check_target, open_target, read_lines, write_text
+from t2t_torch.files import check_target, open_target, read_lines
 from t2t_torch.modality import Modality
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, padded

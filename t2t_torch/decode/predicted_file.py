@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias, cast
 
+from t2t_torch.atomic_files import staged
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.files import open_regular, open_target, staged, without_packing
+from t2t_torch.files import open_regular, open_target, without_packing
 from t2t_torch.reporter import bar
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from t2t_torch.atomic_files import STAGED_SUFFIX, sync
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.export.settings import ExportSettings
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, sync
+from t2t_torch.files import copy_regular
 from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.checksums import check_files

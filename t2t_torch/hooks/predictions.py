@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.atomic_files import staged
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.outputs import cell, table_value
 from t2t_torch.decode.predictor import Predictor, do_nothing
 from t2t_torch.errors import T2TError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.feature import select_labels, select_sequences, select_texts
-from t2t_torch.files import staged
 from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_hook

@@ -46,6 +46,7 @@ from torch import Tensor, nn
 
 import t2t_torch
 from t2t_torch import registry
+from t2t_torch.atomic_files import staged_folder, sync
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.decode.evaluation import score_lines
 from t2t_torch.decode.files import form_of, input_of, read_inputs
@@ -54,7 +55,6 @@ from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import one_line
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.layers.recurrent import is_memory

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import staged_folder
 from t2t_torch.errors import HParamsError, UsageError
-from t2t_torch.files import read_lines, staged_folder
+from t2t_torch.files import read_lines
 from t2t_torch.interop.huggingface import read_json
 from t2t_torch.params import value_text
 

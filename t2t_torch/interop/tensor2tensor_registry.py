@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 from absl import logging
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.data.import_tfrecords import known_vocab_files
 from t2t_torch.data.publish import kept_vocab_files
 from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, HParamsError, RegistryError
-from t2t_torch.files import copy_regular, write_text
+from t2t_torch.files import copy_regular
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import PAGE, encoder_of

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Features
-from t2t_torch.files import read_text, write_text
+from t2t_torch.files import read_text
 from t2t_torch.metrics import default_scores
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts

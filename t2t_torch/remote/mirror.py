@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from t2t_torch.atomic_files import file_lock, staged
 from t2t_torch.errors import DataError, T2TError
 from t2t_torch.remote import lease, place
 from t2t_torch.remote.store import Store, StoredObject
@@ -111,11 +112,10 @@ class _Database:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[_Database]:
     """Holds the lock of the copies of a path; yields the database."""
-    from t2t_torch.files import file_lock
 
     folder = place.cache_folder() / ".locks"
     folder.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:2]  # few files; a pull holds one alone
     with file_lock(folder / name), _Database() as database:
         yield database
 
@@ -228,20 +228,23 @@ def _copy(store: Store, name: str, file: Path, database: _Database, sha256: str 
       DataError: its sha256 is another one.
       FileNotFoundError: there is no such object.
     """
-    from t2t_torch.files import staged
 
     file.parent.mkdir(parents=True, exist_ok=True)
     with staged(file) as temporary:
         made = store.get(name, temporary)
         if sha256:
-            with temporary.open("rb") as content:
-                found = hashlib.file_digest(content, "sha256").hexdigest()
+            found = _sha256(temporary)
             if found != sha256:
                 raise DataError(
                     f"{place.url_of(file)}: expected sha256 {sha256}, found {found}. The object "
                     "was replaced or damaged; write it again."
                 )
     database.set(file, made.version, file.stat())
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0) -> bool:

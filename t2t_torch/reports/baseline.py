@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Tags, Text
 from t2t_torch.features.feature import select_texts
-from t2t_torch.files import read_json, write_text
+from t2t_torch.files import read_json
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem, metric_names
 from t2t_torch.reports.column_statistics import StoredColumn

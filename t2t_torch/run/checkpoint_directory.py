@@ -34,9 +34,10 @@ import pydantic
 import safetensors
 
 from t2t_torch import remote
+from t2t_torch.atomic_files import sync
 from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import read_bytes, sync
+from t2t_torch.files import read_bytes
 from t2t_torch.reporter import message
 from t2t_torch.run.checkpoint import MANIFEST, Checkpoint, Snapshot, kinds_of
 from t2t_torch.run.checksums import Explanations

@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import read_bytes, read_json, read_text, write_text
+from t2t_torch.files import read_bytes, read_json, read_text
 from t2t_torch.run.storage import checkpoint_folders
 
 FILE = "SHA256SUMS"

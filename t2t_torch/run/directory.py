@@ -31,17 +31,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import pydantic
 
 from t2t_torch import registry, remote
+from t2t_torch.atomic_files import STAGED_SUFFIX, file_lock, staged, write_text
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.files import (
-    STAGED_SUFFIX,
-    copy_regular,
-    file_lock,
-    read_bytes,
-    read_json,
-    replace_if_other,
-    staged,
-    write_text,
-)
+from t2t_torch.files import copy_regular, read_bytes, read_json, replace_if_other
 from t2t_torch.run.checksums import how_to_restore, read_checked, renewed
 from t2t_torch.run.resuming import changed_fields
 from t2t_torch.run.storage import checkpoint_folders, folders_set_aside, unfinished_folders

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from t2t_torch.files import is_open_as, read_bytes, staged
+from t2t_torch.atomic_files import staged
+from t2t_torch.files import is_open_as, read_bytes
 
 NAME = "metrics.jsonl"
 

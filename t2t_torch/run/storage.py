@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t2t_torch.atomic_files import STAGED_SUFFIX, sync
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import STAGED_SUFFIX, sync
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World

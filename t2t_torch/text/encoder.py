@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, write_text
+from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json
 from t2t_torch.text.tokenizer import check_expression
 
 # Reserved ids of tensor2tensor, data_generators/text_encoder.py.

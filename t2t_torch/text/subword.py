@@ -10,8 +10,9 @@ from typing import Any
 
 import sentencepiece
 
+from t2t_torch.atomic_files import staged
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, read_bytes, staged
+from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.text.encoder import (
     EOS,
     NUM_RESERVED,

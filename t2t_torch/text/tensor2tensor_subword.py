@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, write_text
+from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes
 from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode, vocabulary_errors
 
 END = "_"

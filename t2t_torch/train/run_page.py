@@ -19,8 +19,9 @@ from tqdm import tqdm
 
 import t2t_torch
 from t2t_torch import registry, reporter
+from t2t_torch.atomic_files import staged, write_text
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.files import read_bytes, read_json, read_text, staged, write_text
+from t2t_torch.files import read_bytes, read_json, read_text
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import PageHead, document
 from t2t_torch.reports.plots import Curve, Point, chart, scatter

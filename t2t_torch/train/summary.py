@@ -18,7 +18,7 @@ import torch
 from tqdm import tqdm
 
 from t2t_torch import reporter
-from t2t_torch.files import staged, write_text
+from t2t_torch.atomic_files import staged, write_text
 from t2t_torch.optim.settings import factor_names
 from t2t_torch.reports.plots import png
 from t2t_torch.reports.section import counted

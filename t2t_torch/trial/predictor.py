@@ -24,12 +24,13 @@ import torch
 from absl import logging
 from torch import Tensor, nn
 
+from t2t_torch.atomic_files import staged
 from t2t_torch.decode.loading import load_checkpoint
 from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import CheckpointError, DataError, T2TError, TrialError, UsageError, listed
 from t2t_torch.export.folder import averaged, newest_whole
 from t2t_torch.features import InputSpec
-from t2t_torch.files import check_regular, check_target, read_lines, staged
+from t2t_torch.files import check_regular, check_target, read_lines
 from t2t_torch.mode import Split
 from t2t_torch.reporter import output
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
-from t2t_torch.files import write_text
+from t2t_torch.atomic_files import write_text
 from t2t_torch.params import assignments, value_text
 from t2t_torch.reports.plots import AxisScale, written
 from t2t_torch.reports.section import counted, number, percent

@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from t2t_torch.atomic_files import file_lock, write_text
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import file_lock, read_text, write_text
+from t2t_torch.files import read_text
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.search_space import AnyValue, Categorical, Integer, Kind, Range, Space
 from t2t_torch.train.stopping import full_name, short_names

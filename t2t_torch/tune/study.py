@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from t2t_torch.atomic_files import file_lock, is_locked, write_text
 from t2t_torch.errors import DataError, UsageError, require
-from t2t_torch.files import file_lock, is_locked, read_text, write_text
+from t2t_torch.files import read_text
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from t2t_torch.atomic_files import is_locked, staged, write_text
 from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.files import is_locked, open_regular, staged, write_text
+from t2t_torch.files import open_regular
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune import shared_search
 from t2t_torch.tune.search_plan import SearchRecord, TrialRecord

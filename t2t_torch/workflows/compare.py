@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t2t_torch import errors, files, reporter, trust
+from t2t_torch import atomic_files, errors, files, reporter, trust
 from t2t_torch.settings import Settings, hp, hp_path
 from t2t_torch.workflows.context import file_to_write
 
@@ -54,7 +54,7 @@ def compare(settings: CompareSettings) -> None:
     sections = [_settings(names, runs), _metrics(names, runs)]
     reporter.output(plain_text(" and ".join(names), sections, None))
     if target is not None:
-        files.write_text(target, _page(names, paths, runs, sections))
+        atomic_files.write_text(target, _page(names, paths, runs, sections))
         reporter.output(f"\nWritten: {target}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from t2t_torch import files, reporter, trust
+from t2t_torch import atomic_files, files, reporter, trust
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.run import storage
 from t2t_torch.settings import Settings, hp, hp_path, require
@@ -164,7 +164,7 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     texts = {name: read_checked(run, name) for name in (*own, "task.json")}
     with renewed(target, {**texts, **copies_in(run)}):
         for name in names:
-            with files.staged(target / name) as file:
+            with atomic_files.staged(target / name) as file:
                 files.copy_regular(run / name, file)
                 shutil.copystat(run / name, file)  # t2t-bleu reads when the training started
         copy_code(run, target)
@@ -310,7 +310,7 @@ def _describe(file: Path, made_of: Mapping[str, Any], run: Path) -> None:
     (file.parent / _UNFINISHED).mkdir(parents=True, exist_ok=True)
     if file.exists():
         return
-    with files.staged(file) as temporary:
+    with atomic_files.staged(file) as temporary:
         temporary.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
         started = start_of(run)
         os.utime(temporary, (started, started))
@@ -330,7 +330,7 @@ def _decode(
         target = decoder(one).target
         storage.set_time(target, time_of(one))
         target.replace(out)
-        files.sync(out.parent)
+        atomic_files.sync(out.parent)
 
     if directory.deleted_during(decode, checkpoint):
         reporter.message(f"warning: {checkpoint.path} was deleted before it was decoded")

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from absl import logging
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import UsageError
-from t2t_torch.files import replace_if_other, write_text
+from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import Reporter, message, output, phase

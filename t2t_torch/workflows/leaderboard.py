@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import HParamsError
-from t2t_torch.files import read_json, write_text
+from t2t_torch.files import read_json
 from t2t_torch.mode import Split
 from t2t_torch.reporter import phase
 

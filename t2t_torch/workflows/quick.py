@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.export.settings import ExportSettings
-from t2t_torch.files import read_json, read_lines, read_text, write_text
+from t2t_torch.files import read_json, read_lines, read_text
 from t2t_torch.reporter import Reporter, message, output
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.signals import StopRequest

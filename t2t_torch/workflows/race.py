@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import registry
+from t2t_torch.atomic_files import write_text
 from t2t_torch.declaration.problem import DeclaredProblem
 from t2t_torch.errors import HParamsError, T2TError, UsageError
-from t2t_torch.files import read_json, write_text
+from t2t_torch.files import read_json
 from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.mode import Split
 from t2t_torch.reporter import SILENT, message, output, phase

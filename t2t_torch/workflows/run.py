@@ -215,8 +215,7 @@ def load(
       path: an artifact, a run directory, or several runs as an ensemble.
       checkpoint: checkpoint of a run: a step, "best", "latest", or a `ckpt-<step>` folder; by
         default the best of the evaluated ones, or the newest.
-      problem: name of the problem, for a run of several.
-      hparams: decoding hyperparameters of a run.
+      problem, hparams: of a run, name of its problem if there are several; decoding settings.
       device: device of a run; artifacts run on the CPU.
       threads: threads of an artifact for one batch; 0: one per core.
       trust_code: True to allow Python code that comes with a run; see `trust.trusting`.

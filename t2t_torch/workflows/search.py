@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.files import write_text
 from t2t_torch.reporter import CONSOLE, Reporter, current, message, output
 from t2t_torch.reports.section import aligned, cut
 from t2t_torch.settings import require

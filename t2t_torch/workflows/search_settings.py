@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch import errors, registry, search_space, trust
-from t2t_torch.files import read_json, write_text
+from t2t_torch.atomic_files import write_text
+from t2t_torch.files import read_json
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password

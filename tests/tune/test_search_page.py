@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from planted_search import of_a_trial, planted_search
 
-from t2t_torch.files import write_text
+from t2t_torch.atomic_files import write_text
 from t2t_torch.reports.plots import AxisScale
 from t2t_torch.tune.findings import evidence_of, ready_to_paste, scale_of
 from t2t_torch.tune.search_page import (
