@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from t2t_torch import remote
 from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.reporter import CONSOLE, Reporter, current, message, output
@@ -71,7 +72,8 @@ def search(
             shared.sync()
             return _report(shared, record())
         stop = StopRequest() if stop is None else stop
-        return _run(settings, output_dir, request, shared, record, stop)
+        with remote.locked(output_dir / "search.lock"):
+            return _run(settings, output_dir, request, shared, record, stop)
 
 
 def _open(settings: SearchSettings, output_dir: Path) -> SharedSearch:
