@@ -168,11 +168,9 @@ class Shards:
         self.splits = splits
         entries = [manifest.split(split, data_dir) for split in splits]
         self.num_rows = sum(entry.rows for entry in entries)
+        self._entries = [shard for entry in entries for shard in entry.shards]
         self._batches = [
-            batch
-            for entry in entries
-            for shard in entry.shards
-            for batch in _read_batches(data_dir, manifest, shard)
+            batch for shard in self._entries for batch in _read_batches(data_dir, manifest, shard)
         ]
 
     @classmethod
@@ -220,11 +218,24 @@ class Shards:
 
         Computed from the list offsets; the values are not read.
         """
-        none = np.zeros(0, np.int32)
-        return {
-            name: np.concatenate([none, *(np.diff(offsets) for _, offsets in self.column(name))])
-            for name in self.features
-        }
+        return row_lengths(self._batches, self.features)
+
+    @property
+    def shard_rows(self) -> list[int]:
+        """Number of rows of each shard, in order."""
+        return [shard.rows for shard in self._entries]
+
+    def lengths_of(self, first: int, last: int) -> Mapping[str, npt.NDArray[np.int32]]:
+        """Returns `lengths` of the shards first, first + 1, ... last - 1.
+
+        The files are mapped for this call only: mapped pages count as memory of the process.
+        """
+        batches = [
+            batch
+            for shard in self._entries[first:last]
+            for batch in _read_batches(self.data_dir, self.manifest, shard)
+        ]
+        return row_lengths(batches, self.features)
 
     def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
         """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.
@@ -338,6 +349,19 @@ def rows_of(batch: pa.RecordBatch) -> dict[str, Ragged]:
             view(column.offsets, np.dtype(np.int32)),
         )
         for field, column in zip(batch.schema, batch.columns, strict=True)
+    }
+
+
+def row_lengths(
+    batches: Sequence[pa.RecordBatch], features: Sequence[str]
+) -> dict[str, npt.NDArray[np.int32]]:
+    """Returns the number of values of each row by feature, [rows]; from the list offsets."""
+    none = np.zeros(0, np.int32)
+    return {
+        name: np.concatenate(
+            [none, *(np.diff(view(batch[name].offsets, none.dtype)) for batch in batches)]
+        )
+        for name in features
     }
 
 

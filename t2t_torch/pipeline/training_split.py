@@ -7,15 +7,17 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from t2t_torch.data.length_index import LengthIndex
 from t2t_torch.errors import HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.hparam import EVERY_ROW
+from t2t_torch.pipeline.block_plan import BlockLengths, BlockPlan, cut_blocks
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
@@ -27,7 +29,7 @@ from t2t_torch.pipeline.plan import (
     rows_within,
     uniform,
 )
-from t2t_torch.pipeline.reader import Examples
+from t2t_torch.pipeline.reader import Examples, LengthLimits
 from t2t_torch.pipeline.streams import StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.reports.column_statistics import StoredColumn, combined, row_hashes
@@ -83,7 +85,7 @@ class TrainingSplit:
       report: statistics of kept, dropped and padded data; counts examples, packed or not.
     """
 
-    plan: EpochPlan | StreamPlan
+    plan: EpochPlan | BlockPlan | StreamPlan
     collate: Callable[..., Batch]
     report: PlanReport
 
@@ -128,8 +130,8 @@ class TrainingSplit:
                 shards, features, batching.hparams, seed=seed, batches_per_step=batches_per_step
             )
             return cls(streams, streams.collate, streams.report)
-        examples = Examples.of(shards, features, batching, seed=seed)
-        counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
+        blocks = _block_lengths(shards, features, batching)
+        examples = Examples.of(shards, features, batching, seed=seed, measure=blocks is None)
         pad_to = None
         if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
             if batching.training.max_length >= NO_LIMIT:
@@ -141,13 +143,19 @@ class TrainingSplit:
             targets = features.targets
             fills_rows = len(select_sequences(targets)) == len(targets)
             pad_to = FixedShapes(batching.training, fills_rows=fills_rows)
+        window = batching.hparams.batch_shuffle_size
+        if blocks is not None:
+            order: Any = {"seed": seed, "source": examples.source, "window": window}
+            in_blocks = BlockPlan(blocks, batching.training, pad_to=pad_to, **order)
+            return cls(in_blocks, Collator(examples.reader, pad_to), in_blocks.report)
+        counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
         if not batching.hparams.pack_dataset:
             plan = EpochPlan(
                 examples.lengths,
                 batching.training,
                 seed=seed,
                 source=examples.source,
-                window=batching.hparams.batch_shuffle_size,
+                window=window,
                 pad_to=pad_to,
                 counts=counts,
             )
@@ -194,6 +202,37 @@ class TrainingSplit:
             packed_rows=len(bins),
         )
         return cls(plan, PackedCollator(examples.reader, bins, pad_to), report)
+
+
+def _block_lengths(shards: Shards, features: Features, batching: Batching) -> BlockLengths | None:
+    """Returns the lengths of rows that are planned in blocks; None if all are planned together."""
+    hparams = batching.hparams
+    if (
+        hparams.pack_dataset
+        or hparams.bagging_share
+        or hparams.bagging_seed
+        or batching.split_length
+    ):
+        return None
+    blocks = cut_blocks(shards.shard_rows, hparams.shuffle_block_size)
+    if len(blocks) < 2 or hparams.fold not in ("", EVERY_ROW):
+        return None
+    limits = LengthLimits.of(features, hparams)
+    columns = [features.columns[name] for name in select_measured(features.all)]
+    index = LengthIndex(shards, columns)
+
+    def positions(stored: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        return limits.lengths(stored, features.all, features.columns)
+
+    def counts(first: int, last: int) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
+        lengths, rows = index.counts(first, last)
+        # Without a sequence, every row has one position.
+        stored = dict.fromkeys(features.columns.values(), np.ones_like(rows)) | lengths
+        return positions(stored), rows
+
+    return BlockLengths(
+        blocks, shards.shard_rows, lambda *ends: positions(shards.lengths_of(*ends)), counts
+    )
 
 
 def _check_streams(batching: Batching) -> None:

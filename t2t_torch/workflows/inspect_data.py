@@ -100,7 +100,7 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
     train = Shards.open(data_dir, problem.dataset_name, mode.Split.TRAIN)
     scheme = Batching.of(problem, hparams).training
     limits = LengthLimits.of(features, hparams)
-    lengths = limits.lengths(train, features.all, features.columns)
+    lengths = limits.lengths(train.lengths, features.all, features.columns)
     plan = EpochPlan(lengths, scheme, source=train.fingerprint)
     return bucket_table(f"{name} and {changes}" if changes else name, plan)
 
