@@ -155,7 +155,8 @@ def write_index(path: Path, shards: Sequence[Path], columns: Sequence[str]) -> S
         for shard in shards:
             reader = pa.ipc.open_file(pa.memory_map(str(shard)))
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            lengths, counts = _counted(row_lengths(batches, reader.schema.names), columns)
+            stored = sum(batch.num_rows for batch in batches)
+            lengths, counts = _counted(row_lengths(batches, columns), stored)
             arrays = [pa.array(each.astype(np.int32)) for each in (counts, *lengths.values())]
             writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
             rows += len(counts)
@@ -164,12 +165,12 @@ def write_index(path: Path, shards: Sequence[Path], columns: Sequence[str]) -> S
 
 
 def _counted(
-    lengths: Mapping[str, npt.NDArray[Any]], columns: Sequence[str]
+    lengths: Mapping[str, npt.NDArray[Any]], rows: int
 ) -> tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[Any]]:
     """Returns the distinct lengths of rows and their counts, [groups] each."""
-    if not columns:
-        return {}, np.asarray([len(next(iter(lengths.values())))])
-    groups = Groups.of({name: lengths[name] for name in columns})
+    if not lengths:
+        return {}, np.asarray([rows])
+    groups = Groups.of(lengths)
     return groups.lengths, groups.counts
 
 
@@ -225,7 +226,8 @@ class LengthIndex:
     def _of_shard(self, number: int) -> tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[Any]]:
         reader, place = self._places[number]
         if reader is None:
-            return _counted(self._shards.lengths_of(number, number + 1), self._columns)
+            lengths = self._shards.lengths_of(number, number + 1, self._columns)
+            return _counted(lengths, self._shards.shard_rows[number])
         batch = reader.get_batch(place)
-        lengths = {name: view(batch[name], np.dtype(np.int32)) for name in self._columns}
-        return lengths, view(batch[_COUNT], np.dtype(np.int32))
+        int32 = np.dtype(np.int32)
+        return {n: view(batch[n], int32) for n in self._columns}, view(batch[_COUNT], int32)

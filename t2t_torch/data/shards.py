@@ -225,17 +225,27 @@ class Shards:
         """Number of rows of each shard, in order."""
         return [shard.rows for shard in self._entries]
 
-    def lengths_of(self, first: int, last: int) -> Mapping[str, npt.NDArray[np.int32]]:
+    def lengths_of(
+        self, first: int, last: int, features: Sequence[str]
+    ) -> dict[str, npt.NDArray[np.int32]]:
         """Returns `lengths` of the shards first, first + 1, ... last - 1.
 
-        The files are mapped for this call only: mapped pages count as memory of the process.
+        One file after the other is mapped, for this call only: mapped pages count as memory.
+
+        Args:
+          first: number of the first shard.
+          last: number after that of the last shard.
+          features: stored features.
         """
-        batches = [
-            batch
-            for shard in self._entries[first:last]
-            for batch in _read_batches(self.data_dir, self.manifest, shard)
-        ]
-        return row_lengths(batches, self.features)
+        shards, start = self._entries[first:last], 0
+        total = sum(shard.rows for shard in shards)
+        lengths = {name: np.empty(total, np.int32) for name in features}
+        for shard in shards:
+            batches = _read_batches(self.data_dir, self.manifest, shard)
+            for name, length in row_lengths(batches, features).items():
+                lengths[name][start : start + shard.rows] = length
+            start += shard.rows
+        return lengths
 
     def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
         """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.

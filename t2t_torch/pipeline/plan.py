@@ -170,6 +170,7 @@ ORDER_VERSION = 2
 
 _ROWS, _BATCHES, _FILLING, _WINDOWS = range(4)  # streams of noise
 _NOISE_BITS = 32  # bits that order rows of equal lengths, if they fit
+_PIECE = 1 << 18  # rows whose keys are made at once
 _Numbers = npt.NDArray[Any]
 
 
@@ -186,8 +187,12 @@ def noise(count: int, seed: int, block: int, stream: int, part: int = 0) -> npt.
       stream: index of the purpose.
       part: index of a part of the data that is drawn on its own.
     """
-    bits = np.random.Philox(key=seed % 2**64, counter=[0, part, stream, block])
-    return bits.random_raw(count)
+    return noise_source(seed, block, stream, part).random_raw(count)
+
+
+def noise_source(seed: int, block: int, stream: int, part: int = 0) -> np.random.Philox:
+    """Returns the generator of `noise`, to draw it in pieces."""
+    return np.random.Philox(key=seed % 2**64, counter=[0, part, stream, block])
 
 
 def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
@@ -516,6 +521,7 @@ class EpochPlan(BatchTable):
         self._rows = rows if any(dropped) or counts is not None else None  # None: all of them
         self._counts = counts
         self._size = len(rows)
+        self._part = part
         self._noise = functools.partial(noise, seed=seed, part=part)
         kept_lengths = self._lengths
         if self._rows is not None:
@@ -550,22 +556,25 @@ class EpochPlan(BatchTable):
             digest.update(np.ascontiguousarray(self._counts, dtype=np.int32).tobytes())
         return f"{ORDER_VERSION}-{digest.hexdigest()[:16]}"
 
-    def _order(self, random: npt.NDArray[np.uint64] | None) -> _Numbers:
-        """Returns all kept rows, sorted by length, equal lengths by `random` [kept], then number.
+    def _order(self, random: np.random.Philox | None) -> _Numbers:
+        """Returns all kept rows, sorted by length, equal lengths by `random`, then number.
 
         [kept] int32.
         """
         row_bits = self._size.bit_length()
         group_bits = len(self.groups.counts).bit_length()
         bits = min(_NOISE_BITS, 64 - row_bits - group_bits)
-        # Keys are distinct, so their order does not depend on the sorting algorithm.
-        key = self.groups.of_row.astype(np.uint64)
-        key <<= np.uint64(row_bits + bits)
-        if random is not None:  # in place: these are the largest arrays of a plan
-            random >>= np.uint64(64 - bits)
-            random <<= np.uint64(row_bits)
-            key |= random
-        key |= np.arange(self._size, dtype=np.uint64)
+        # Keys are distinct, so their order does not depend on the sorting algorithm.  They are made
+        # in pieces, since they are the most memory of a plan.
+        key = np.empty(self._size, np.uint64)
+        for start in range(0, self._size, _PIECE):
+            piece = self.groups.of_row[start : start + _PIECE].astype(np.uint64)
+            piece <<= np.uint64(row_bits + bits)
+            if random is not None:
+                drawn = random.random_raw(len(piece)) >> np.uint64(64 - bits)
+                piece |= drawn << np.uint64(row_bits)
+            piece |= np.arange(start, start + len(piece), dtype=np.uint64)
+            key[start : start + len(piece)] = piece
         key.sort()
         key &= np.uint64((1 << row_bits) - 1)
         order = key.astype(np.int32)
@@ -573,7 +582,7 @@ class EpochPlan(BatchTable):
 
     def order(self, epoch: int) -> EpochOrder:
         """Returns the order of an epoch."""
-        rows = self._order(self._noise(self._size, block=epoch, stream=_ROWS))
+        rows = self._order(noise_source(self.seed, epoch, _ROWS, self._part))
         return EpochOrder(rows, self._cuts, self._batch_order(epoch))
 
     @functools.cached_property

@@ -221,18 +221,21 @@ def _block_lengths(shards: Shards, features: Features, batching: Batching) -> Bl
     columns = [features.columns[name] for name in select_measured(features.all)]
     index = LengthIndex(shards, columns)
 
-    def positions(stored: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        return limits.lengths(stored, features.all, features.columns)
+    def positions(lengths: Mapping[str, npt.NDArray[Any]], count: int) -> dict[str, Any]:
+        # A row without a sequence has one position.
+        others = dict.fromkeys(features.columns.values(), np.broadcast_to(np.int32(1), count))
+        return limits.lengths({**others, **lengths}, features.all, features.columns)
 
-    def counts(first: int, last: int) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
-        lengths, rows = index.counts(first, last)
-        # Without a sequence, every row has one position.
-        stored = dict.fromkeys(features.columns.values(), np.ones_like(rows)) | lengths
-        return positions(stored), rows
+    def rows(first: int, last: int) -> dict[str, Any]:
+        return positions(
+            shards.lengths_of(first, last, columns), sum(shards.shard_rows[first:last])
+        )
 
-    return BlockLengths(
-        blocks, shards.shard_rows, lambda *ends: positions(shards.lengths_of(*ends)), counts
-    )
+    def counts(first: int, last: int) -> tuple[dict[str, Any], npt.NDArray[Any]]:
+        lengths, counted = index.counts(first, last)
+        return positions(lengths, len(counted)), counted
+
+    return BlockLengths(blocks, shards.shard_rows, rows, counts)
 
 
 def _check_streams(batching: Batching) -> None:
