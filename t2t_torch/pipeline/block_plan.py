@@ -13,13 +13,15 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.data.length_index import Groups
+from t2t_torch.data.length_index import Groups, LengthIndex
 from t2t_torch.errors import DataError
+from t2t_torch.features.feature import select_measured
+from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.pipeline.plan import (
     ORDER_VERSION,
     BatchingScheme,
@@ -31,7 +33,13 @@ from t2t_torch.pipeline.plan import (
     noise,
     rows_outside,
 )
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.reports.column_statistics import Bucket
+
+if TYPE_CHECKING:
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.features import Features
+    from t2t_torch.pipeline.plan import Batching
 
 _BLOCKS = 7  # stream of noise; the plan of an epoch has 0 to 3, mixtures and bagging 4 to 6
 
@@ -69,6 +77,43 @@ class BlockLengths:
     shard_rows: Sequence[int]
     rows: Callable[[int, int], Mapping[str, _Numbers]]
     counts: Callable[[int, int], tuple[Mapping[str, _Numbers], _Numbers]]
+
+    @classmethod
+    def of(cls, shards: Shards, features: Features, batching: Batching) -> BlockLengths | None:
+        """Returns the blocks of a split; None if all its rows are planned together.
+
+        They are if they are one block, or if rows are packed, split, sampled or left out.
+
+        Args:
+          shards: shards of the split.
+          features: features of the problem.
+          batching: batching settings.
+        """
+        hparams = batching.hparams
+        is_sampled = hparams.bagging_share or hparams.bagging_seed or hparams.fold
+        if hparams.pack_dataset or batching.split_length or is_sampled not in (0, "", EVERY_ROW):
+            return None
+        blocks = cut_blocks(shards.shard_rows, hparams.shuffle_block_size)
+        if len(blocks) < 2:
+            return None
+        limits = LengthLimits.of(features, hparams)
+        columns = [features.columns[name] for name in select_measured(features.all)]
+        index = LengthIndex(shards, columns)
+
+        def positions(lengths: Mapping[str, _Numbers], count: int) -> dict[str, _Numbers]:
+            # A row without a sequence has one position.
+            others = dict.fromkeys(features.columns.values(), np.broadcast_to(np.int32(1), count))
+            return limits.lengths({**others, **lengths}, features.all, features.columns)
+
+        def rows(first: int, last: int) -> dict[str, _Numbers]:
+            lengths = shards.lengths_of(first, last, columns)
+            return positions(lengths, sum(shards.shard_rows[first:last]))
+
+        def counts(first: int, last: int) -> tuple[dict[str, _Numbers], _Numbers]:
+            lengths, counted = index.counts(first, last)
+            return positions(lengths, len(counted)), counted
+
+        return cls(blocks, shards.shard_rows, rows, counts)
 
     @functools.cached_property
     def edges(self) -> list[int]:
@@ -205,8 +250,8 @@ class BlockPlan:
         (epoch, block), follows, position = self._locate(index)
         order = self._orders(epoch, block)
         self._orders(*follows)
-        rows = order.result().batch(position)
-        return rows + self._lengths.edges[block]
+        rows: _Numbers = order.result().batch(position) + self._lengths.edges[block]
+        return rows
 
     def shards_of(self, index: int) -> tuple[range, range]:
         """Returns the shards of global batch `index` and its block, and those of the next block."""
@@ -218,7 +263,8 @@ class BlockPlan:
         """Returns the rows of the batch with the most positions."""
         first = self._places(0)[0]
         block = max(first.tolist(), key=self._most.__getitem__)
-        return self._plan(block).largest_batch + self._lengths.edges[block]
+        rows: _Numbers = self._plan(block).largest_batch + self._lengths.edges[block]
+        return rows
 
     @property
     def one_of_each_shape(self) -> Iterator[_Numbers]:

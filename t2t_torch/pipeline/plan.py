@@ -517,7 +517,8 @@ class EpochPlan(BatchTable):
         self._window = window
         self._lengths = dict(lengths)
         self._source = source
-        rows, *dropped = rows_within(self._lengths, scheme, counts)
+        rows, too_long, too_short = rows_within(self._lengths, scheme, counts)
+        dropped = too_long, too_short
         self._rows = rows if any(dropped) or counts is not None else None  # None: all of them
         self._counts = counts
         self._size = len(rows)
@@ -527,7 +528,7 @@ class EpochPlan(BatchTable):
         if self._rows is not None:
             kept_lengths = {name: length[rows] for name, length in self._lengths.items()}
         groups, examples = Groups.of(kept_lengths), len(next(iter(self._lengths.values())))
-        super().__init__(groups, scheme, examples, tuple(dropped), carry=carry, pad_to=pad_to)
+        super().__init__(groups, scheme, examples, dropped, carry=carry, pad_to=pad_to)
 
     @property
     def largest_batch(self) -> _Numbers:

@@ -7,17 +7,16 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.data.length_index import LengthIndex
 from t2t_torch.errors import HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.hparam import EVERY_ROW
-from t2t_torch.pipeline.block_plan import BlockLengths, BlockPlan, cut_blocks
+from t2t_torch.pipeline.block_plan import BlockLengths, BlockPlan
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
@@ -29,7 +28,7 @@ from t2t_torch.pipeline.plan import (
     rows_within,
     uniform,
 )
-from t2t_torch.pipeline.reader import Examples, LengthLimits
+from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.reports.column_statistics import StoredColumn, combined, row_hashes
@@ -130,7 +129,7 @@ class TrainingSplit:
                 shards, features, batching.hparams, seed=seed, batches_per_step=batches_per_step
             )
             return cls(streams, streams.collate, streams.report)
-        blocks = _block_lengths(shards, features, batching)
+        blocks = BlockLengths.of(shards, features, batching)
         examples = Examples.of(shards, features, batching, seed=seed, measure=blocks is None)
         pad_to = None
         if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
@@ -202,40 +201,6 @@ class TrainingSplit:
             packed_rows=len(bins),
         )
         return cls(plan, PackedCollator(examples.reader, bins, pad_to), report)
-
-
-def _block_lengths(shards: Shards, features: Features, batching: Batching) -> BlockLengths | None:
-    """Returns the lengths of rows that are planned in blocks; None if all are planned together."""
-    hparams = batching.hparams
-    if (
-        hparams.pack_dataset
-        or hparams.bagging_share
-        or hparams.bagging_seed
-        or batching.split_length
-    ):
-        return None
-    blocks = cut_blocks(shards.shard_rows, hparams.shuffle_block_size)
-    if len(blocks) < 2 or hparams.fold not in ("", EVERY_ROW):
-        return None
-    limits = LengthLimits.of(features, hparams)
-    columns = [features.columns[name] for name in select_measured(features.all)]
-    index = LengthIndex(shards, columns)
-
-    def positions(lengths: Mapping[str, npt.NDArray[Any]], count: int) -> dict[str, Any]:
-        # A row without a sequence has one position.
-        others = dict.fromkeys(features.columns.values(), np.broadcast_to(np.int32(1), count))
-        return limits.lengths({**others, **lengths}, features.all, features.columns)
-
-    def rows(first: int, last: int) -> dict[str, Any]:
-        return positions(
-            shards.lengths_of(first, last, columns), sum(shards.shard_rows[first:last])
-        )
-
-    def counts(first: int, last: int) -> tuple[dict[str, Any], npt.NDArray[Any]]:
-        lengths, counted = index.counts(first, last)
-        return positions(lengths, len(counted)), counted
-
-    return BlockLengths(blocks, shards.shard_rows, rows, counts)
 
 
 def _check_streams(batching: Batching) -> None:
