@@ -7,6 +7,7 @@ opening the shards.  Other splits are counted from their shards.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from t2t_torch.data.manifest import ShardEntry, sha256_of
-from t2t_torch.data.shards import Shards, row_lengths, view
-from t2t_torch.errors import DataError
-from t2t_torch.files import check_regular, named_errors, path_inside, sync
-from t2t_torch.mode import Split
+from t2t_torch.data.manifest import ShardEntry
+from t2t_torch.data.shards import (
+    Ragged,
+    Shards,
+    ShardWriter,
+    between,
+    row_lengths,
+    rows_of,
+    schema_of,
+)
+from t2t_torch.files import check_regular
 
 INDEX_ROWS = 1 << 20
 """Rows from which a split gets an index: counting fewer from the shards takes 0.1 s."""
@@ -135,50 +142,41 @@ def index_name(dataset_name: str, split: str) -> str:
 
 
 def write_index(path: Path, shards: Sequence[Path], columns: Sequence[str]) -> ShardEntry:
-    """Writes the index of a split: for each shard its groups, as a batch of an Arrow file.
+    """Writes the index of a split: a file like a shard, with a row for each shard.
+
+    A row has the lengths of each group of the shard by column, and the counts of the groups.
 
     Args:
       path: path of the index.
       shards: shards of the split, in order.
       columns: stored features whose lengths decide about batches.
-
-    Returns:
-      Its entry of the manifest, whose `rows` is the number of groups of all shards.
     """
-    rows = 0
-    schema = pa.schema([(name, pa.int32()) for name in (_COUNT, *columns)])
-    with (
-        named_errors(path),
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, schema) as writer,
-    ):
-        for shard in shards:
-            reader = pa.ipc.open_file(pa.memory_map(str(shard)))
-            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            stored = sum(batch.num_rows for batch in batches)
-            lengths, counts = _counted(row_lengths(batches, columns), stored)
-            arrays = [pa.array(each.astype(np.int32)) for each in (counts, *lengths.values())]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-            rows += len(counts)
-    sync(path)
-    return ShardEntry(file=path.name, rows=rows, bytes=path.stat().st_size, sha256=sha256_of(path))
+    writer = ShardWriter(path, schema_of(dict.fromkeys((_COUNT, *columns), "list<int32>")))
+    for shard in shards:
+        batches = _batches(shard)
+        groups = _counted(row_lengths(batches, columns), sum(each.num_rows for each in batches))
+        writer.append({name: Ragged.from_lists([row], np.int32) for name, row in groups.items()})
+    return writer.close()
 
 
-def _counted(
-    lengths: Mapping[str, npt.NDArray[Any]], rows: int
-) -> tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[Any]]:
-    """Returns the distinct lengths of rows and their counts, [groups] each."""
+def _batches(path: Path) -> list[pa.RecordBatch]:
+    reader = pa.ipc.open_file(pa.memory_map(check_regular(path)))
+    return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+
+
+def _counted(lengths: Mapping[str, npt.NDArray[Any]], rows: int) -> dict[str, npt.NDArray[Any]]:
+    """Returns the distinct lengths of rows and, as `_COUNT`, their counts, [groups] each."""
     if not lengths:
-        return {}, np.asarray([rows])
+        return {_COUNT: np.asarray([rows])}
     groups = Groups.of(lengths)
-    return groups.lengths, groups.counts
+    return {_COUNT: groups.counts, **groups.lengths}
 
 
 class LengthIndex:
     """Groups of rows with equal lengths in each shard of a split.
 
-    They are read from the index of the split, shard by shard; of a split without one, or without
-    one of the columns, they are counted from the shards.
+    They are read from the index of the split; of a split without one, or without one of the
+    columns, they are counted from the shards.  Files are mapped for a call only.
 
     Args:
       shards: shards of the split, or of several.
@@ -187,25 +185,12 @@ class LengthIndex:
 
     def __init__(self, shards: Shards, columns: Sequence[str]) -> None:
         self._shards = shards
-        self._columns = columns
-        # File of each shard's groups, and the number of its batch there.
-        self._places: list[tuple[pa.ipc.RecordBatchFileReader | None, int]] = []
-        for split in shards.splits:
-            entry = shards.manifest.split(split, shards.data_dir)
-            reader = None if entry.index is None else self._open(entry.index.file, split)
-            self._places += [(reader, number) for number in range(len(entry.shards))]
-
-    def _open(self, file: str, split: Split) -> pa.ipc.RecordBatchFileReader | None:
-        folder, manifest = self._shards.data_dir, self._shards.manifest
-        try:
-            path = check_regular(path_inside(folder, file))
-            reader = pa.ipc.open_file(pa.OSFile(str(path)))  # not mapped: it is read once
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(
-                f"{folder / file} is missing or not an Arrow file: {error}. "
-                f"Generate it again:  {manifest.command(folder)}"
-            ) from None
-        return reader if set(self._columns) <= set(reader.schema.names) else None
+        self._columns = [_COUNT, *columns]
+        entries = [shards.manifest.split(split, shards.data_dir).index for split in shards.splits]
+        self._files = [shards.data_dir / entry.file for entry in entries if entry is not None]
+        names = [set(_batches(file)[0].schema.names) for file in self._files]
+        if len(names) < len(entries) or not names[0].intersection(*names).issuperset(self._columns):
+            self._files = []
 
     def counts(self, first: int, last: int) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]:
         """Returns lengths by column, and the number of rows with them; groups may repeat.
@@ -217,17 +202,17 @@ class LengthIndex:
         Returns:
           Arrays of [groups] each.
         """
-        parts = [self._of_shard(number) for number in range(first, last)]
-        lengths = {
-            name: np.concatenate([part[name] for part, _ in parts]) for name in self._columns
-        }
-        return lengths, np.concatenate([counts for _, counts in parts])
-
-    def _of_shard(self, number: int) -> tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[Any]]:
-        reader, place = self._places[number]
-        if reader is None:
-            lengths = self._shards.lengths_of(number, number + 1, self._columns)
-            return _counted(lengths, self._shards.shard_rows[number])
-        batch = reader.get_batch(place)
-        int32 = np.dtype(np.int32)
-        return {n: view(batch[n], int32) for n in self._columns}, view(batch[_COUNT], int32)
+        parts: list[Mapping[str, npt.NDArray[Any]]] = []
+        start = 0
+        for batch in itertools.chain.from_iterable(map(_batches, self._files)):
+            low, high = max(first - start, 0), min(last - start, batch.num_rows)
+            if low < high:
+                rows = between(rows_of(batch), low, high)
+                parts.append({name: rows[name].values for name in self._columns})
+            start += batch.num_rows
+        if not self._files:
+            for shard in range(first, last):
+                lengths = self._shards.lengths_of(shard, shard + 1, self._columns[1:])
+                parts.append(_counted(lengths, self._shards.shard_rows[shard]))
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in self._columns}
+        return joined, joined.pop(_COUNT)

@@ -237,15 +237,11 @@ class Shards:
           last: number after that of the last shard.
           features: stored features.
         """
-        shards, start = self._entries[first:last], 0
-        total = sum(shard.rows for shard in shards)
-        lengths = {name: np.empty(total, np.int32) for name in features}
-        for shard in shards:
-            batches = _read_batches(self.data_dir, self.manifest, shard)
-            for name, length in row_lengths(batches, features).items():
-                lengths[name][start : start + shard.rows] = length
-            start += shard.rows
-        return lengths
+        parts = [
+            row_lengths(_read_batches(self.data_dir, self.manifest, shard), features)
+            for shard in self._entries[first:last]
+        ]
+        return {name: np.concatenate([part.pop(name) for part in parts]) for name in features}
 
     def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
         """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.

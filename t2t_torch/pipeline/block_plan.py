@@ -161,9 +161,7 @@ class BlockPlan:
         self.scheme = scheme
         self._lengths = lengths
         self._pad_to = pad_to
-        self._new_plan = functools.partial(
-            EpochPlan, scheme=scheme, seed=seed, window=window, pad_to=pad_to
-        )
+        self._order: Any = {"seed": seed, "window": window, "pad_to": pad_to}
         settings = [source, seed, dataclasses.asdict(scheme), window, lengths.edges]
         digest = hashlib.sha256(json.dumps(settings).encode())
         self._reports: list[PlanReport] = []
@@ -213,7 +211,8 @@ class BlockPlan:
     def _plan(self, block: int) -> EpochPlan:
         """Returns the plan of a block, whose rows are counted from 0."""
         shards = self._lengths.blocks[block]
-        plan = self._new_plan(self._lengths.rows(shards.start, shards.stop), part=block)
+        rows = self._lengths.rows(shards.start, shards.stop)
+        plan = EpochPlan(rows, self.scheme, part=block, **self._order)
         if plan.report != self._reports[block]:
             raise DataError(
                 f"The index of the lengths counts other rows than the shards {shards.start} to "
@@ -250,7 +249,7 @@ class BlockPlan:
         (epoch, block), follows, position = self._locate(index)
         order = self._orders(epoch, block)
         self._orders(*follows)
-        rows: _Numbers = order.result().batch(position) + self._lengths.edges[block]
+        rows: _Numbers = order.result()(position) + self._lengths.edges[block]
         return rows
 
     def shards_of(self, index: int) -> tuple[range, range]:

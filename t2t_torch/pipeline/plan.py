@@ -453,27 +453,6 @@ class BatchTable:
         return len(self._cuts)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class EpochOrder:
-    """Order of the rows of an epoch.
-
-    Attributes:
-      rows: the kept rows, sorted by length, [kept] int32.
-      cuts: end of each batch in `rows`, [batches].
-      batches: order of the batches, [batches].
-    """
-
-    rows: _Numbers
-    cuts: _Numbers
-    batches: _Numbers
-
-    def batch(self, position: int) -> _Numbers:
-        """Returns the rows of a batch of the epoch."""
-        batch = self.batches[position]
-        start = self.cuts[batch - 1] if batch else 0
-        return self.rows[start : self.cuts[batch]]
-
-
 class EpochPlan(BatchTable):
     """Rows of every batch of every epoch: filter, shuffle, bucket, split, shuffle batches.
 
@@ -581,13 +560,19 @@ class EpochPlan(BatchTable):
         order = key.astype(np.int32)
         return order if self._rows is None else self._rows[order]
 
-    def order(self, epoch: int) -> EpochOrder:
-        """Returns the order of an epoch."""
+    def order(self, epoch: int) -> Callable[[int], _Numbers]:
+        """Returns a function from the position of a batch in an epoch to its rows."""
         rows = self._order(noise_source(self.seed, epoch, _ROWS, self._part))
-        return EpochOrder(rows, self._cuts, self._batch_order(epoch))
+        batches, cuts = self._batch_order(epoch), self._cuts  # the plan itself need not be held
+
+        def rows_of(position: int) -> _Numbers:
+            batch = batches[position]
+            return rows[cuts[batch - 1] if batch else 0 : cuts[batch]]
+
+        return rows_of
 
     @functools.cached_property
-    def _orders(self) -> Callable[[int], EpochOrder]:
+    def _orders(self) -> Callable[[int], Callable[[int], _Numbers]]:
         """The order of an epoch, of which two are held."""
         return functools.lru_cache(maxsize=2)(self.order)
 
@@ -611,7 +596,7 @@ class EpochPlan(BatchTable):
     def batch(self, index: int) -> _Numbers:
         """Returns the rows of global batch `index`, counted from 0 over all epochs."""
         epoch, position = divmod(index, self.batches_per_epoch)
-        return self._orders(epoch).batch(position)
+        return self._orders(epoch)(position)
 
     def in_order(self) -> list[_Numbers]:
         """Returns the batches of one unshuffled pass, short ones first."""

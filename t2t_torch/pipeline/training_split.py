@@ -143,21 +143,16 @@ class TrainingSplit:
             fills_rows = len(select_sequences(targets)) == len(targets)
             pad_to = FixedShapes(batching.training, fills_rows=fills_rows)
         window = batching.hparams.batch_shuffle_size
+        order: Any = {
+            "seed": seed, "source": examples.source, "window": window, "pad_to": pad_to
+        }  # fmt: skip
+        plan: EpochPlan | BlockPlan
         if blocks is not None:
-            order: Any = {"seed": seed, "source": examples.source, "window": window}
-            in_blocks = BlockPlan(blocks, batching.training, pad_to=pad_to, **order)
-            return cls(in_blocks, Collator(examples.reader, pad_to), in_blocks.report)
+            plan = BlockPlan(blocks, batching.training, **order)
+            return cls(plan, Collator(examples.reader, pad_to), plan.report)
         counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
         if not batching.hparams.pack_dataset:
-            plan = EpochPlan(
-                examples.lengths,
-                batching.training,
-                seed=seed,
-                source=examples.source,
-                window=window,
-                pad_to=pad_to,
-                counts=counts,
-            )
+            plan = EpochPlan(examples.lengths, batching.training, counts=counts, **order)
             return cls(plan, Collator(examples.reader, pad_to), plan.report)
         check_packable(features)
         return cls._packed(
