@@ -62,10 +62,12 @@ hparams = registry.hparams("transformer_base").replace(
     batch_size=4096, shuffle_block_size=int(block_size)
 )
 batching = Batching(hparams, means_tokens=True, max_length=256)
+started = time.process_time()
 shards = clock("open", lambda: Shards.open(data_dir, "NAME", Split.TRAIN))
 batches = clock("plan", lambda: TrainBatches(shards, features, batching, seed=0))
 plan = batches.plan
 clock("first", lambda: plan.batch(0))
+found["processor"] = time.process_time() - started
 found["first batch"] = sum(found[name] for name in ("open", "plan", "first"))
 block, count = plan.shards_of(0)[0], plan.batches_per_epoch
 ends = next(k for k in range(0, count, 100) if plan.shards_of(k)[0] != block)
@@ -151,6 +153,7 @@ def main() -> None:
         "plan": "seconds: counting all batches",
         "first": "seconds: planning the first block",
         "first batch": "seconds to the first batch, all of these",
+        "processor": "seconds of the processor for these",
         "thousand": "seconds: the next 1,000 batches",
         "change": "seconds: first batch of the next block, planned ahead",
         "middle": "seconds: a batch in the middle, its block not planned",

@@ -32,6 +32,7 @@ INDEX_ROWS = 1 << 20
 """Rows from which a split gets an index: counting fewer from the shards takes 0.1 s."""
 
 _LARGEST_TABLE = 1 << 25  # smaller keys are numbered with a table, without sorting
+_PIECE = 1 << 18  # rows that are looked up at once: NumPy makes int64 of what it indexes with
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,7 +98,8 @@ class _Keys:
         if self._keys is None:
             self._keys = length.astype(dtype)
         else:
-            self._keys = np.multiply(self._keys, span, dtype=dtype)
+            self._keys = self._keys.astype(dtype, copy=False)
+            self._keys *= span
             self._keys += length
         self._size *= span
         self._spans.append(span)
@@ -109,7 +111,8 @@ class _Keys:
             self._values = np.unique(self._keys)
         else:
             is_key = np.zeros(self._size, np.bool_)
-            is_key[self._keys] = True
+            for start in range(0, len(self._keys), _PIECE):
+                is_key[self._keys[start : start + _PIECE]] = True
             self._values = np.flatnonzero(is_key)
         left = self._values
         own: list[npt.NDArray[Any]] = []
@@ -129,7 +132,9 @@ class _Keys:
             return numbers[np.searchsorted(self._values, self._keys)]
         table = np.zeros(self._size, np.int32)
         table[self._values] = numbers
-        positions: npt.NDArray[np.int32] = table[self._keys]
+        positions = np.empty(len(self._keys), np.int32)
+        for start in range(0, len(positions), _PIECE):
+            positions[start : start + _PIECE] = table[self._keys[start : start + _PIECE]]
         return positions
 
 

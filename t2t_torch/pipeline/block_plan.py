@@ -211,8 +211,10 @@ class BlockPlan:
     def _plan(self, block: int) -> EpochPlan:
         """Returns the plan of a block, whose rows are counted from 0."""
         shards = self._lengths.blocks[block]
-        rows = self._lengths.rows(shards.start, shards.stop)
-        plan = EpochPlan(rows, self.scheme, part=block, **self._order)
+        plan = EpochPlan(
+            self._lengths.rows(shards.start, shards.stop), self.scheme, part=block, **self._order
+        )
+        plan.lengths.clear()  # its groups are enough
         if plan.report != self._reports[block]:
             raise DataError(
                 f"The index of the lengths counts other rows than the shards {shards.start} to "

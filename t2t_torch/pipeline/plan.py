@@ -274,7 +274,9 @@ def rows_within(
     """
     outside = rows_outside(lengths, scheme)
     too_long, too_short = (int(each.sum()) for each in outside)
-    rows = np.flatnonzero(~np.logical_or(*outside)).astype(np.int32)
+    rows: _Numbers = np.arange(len(outside[0]), dtype=np.int32)
+    if too_long or too_short:
+        rows = rows[~np.logical_or(*outside)]
     if counts is not None:
         rows = np.repeat(rows, counts[rows])
     check_kept(len(rows), len(outside[0]), scheme, too_long, too_short)
@@ -494,19 +496,20 @@ class EpochPlan(BatchTable):
     ) -> None:
         self.seed = seed
         self._window = window
-        self._lengths = dict(lengths)
+        self.lengths = dict(lengths)
         self._source = source
-        rows, too_long, too_short = rows_within(self._lengths, scheme, counts)
+        rows, too_long, too_short = rows_within(lengths, scheme, counts)
         dropped = too_long, too_short
         self._rows = rows if any(dropped) or counts is not None else None  # None: all of them
         self._counts = counts
         self._size = len(rows)
         self._part = part
         self._noise = functools.partial(noise, seed=seed, part=part)
-        kept_lengths = self._lengths
+        del rows
+        kept_lengths = self.lengths
         if self._rows is not None:
-            kept_lengths = {name: length[rows] for name, length in self._lengths.items()}
-        groups, examples = Groups.of(kept_lengths), len(next(iter(self._lengths.values())))
+            kept_lengths = {name: each[self._rows] for name, each in self.lengths.items()}
+        groups, examples = Groups.of(kept_lengths), len(next(iter(self.lengths.values())))
         super().__init__(groups, scheme, examples, dropped, carry=carry, pad_to=pad_to)
 
     @property
@@ -529,7 +532,7 @@ class EpochPlan(BatchTable):
         digest = hashlib.sha256()
         settings = [self._source, self.seed, dataclasses.asdict(self.scheme), self._window]
         digest.update(json.dumps(settings).encode())
-        for name, length in sorted(self._lengths.items()):
+        for name, length in sorted(self.lengths.items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(length, dtype=np.int32).tobytes())
         if self._counts is not None:
