@@ -160,7 +160,11 @@ def write_index(path: Path, shards: Sequence[Path], columns: Sequence[str]) -> S
     for shard in shards:
         batches = _batches(shard)
         groups = _counted(row_lengths(batches, columns), sum(each.num_rows for each in batches))
-        writer.append({name: Ragged.from_lists([row], np.int32) for name, row in groups.items()})
+        rows = {
+            name: Ragged.from_lengths(row.astype(np.int32), np.asarray([len(row)]))
+            for name, row in groups.items()
+        }
+        writer.append(rows)
     return writer.close()
 
 
