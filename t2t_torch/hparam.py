@@ -426,6 +426,13 @@ class DataHParams(SamplingHParams):
         "0: always all of an epoch.",
         low=0,
     )
+    shuffle_block_size: int = hp(
+        2**24,
+        "Rows; larger training data is shuffled and batched in blocks of so many at most, each of "
+        "consecutive whole shards, in a random order.  0: always all rows together, as with "
+        "pack_dataset, split_to_length, bagging_share and fold.",
+        low=0,
+    )
     eval_drop_long_sequences: bool = hp(
         False,
         "Evaluation leaves out examples longer than max_length, as training does; else it cuts "

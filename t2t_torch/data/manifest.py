@@ -131,8 +131,9 @@ class RawFileEntry(StoredEntry):
 class SplitEntry(StoredEntry):
     """A split: its shards in order; sum and maximum of the row lengths by feature.
 
-    `skipped` is the number of bad records and invalid samples, `unknown` the number of labels by
-    feature that are not in the training data, `unknown_labels` the first of them.
+    `index` is the file of the lengths of a large split (`data/length_index.py`), `skipped` the
+    number of bad records and invalid samples, `unknown` the number of labels by feature that are
+    not in the training data, `unknown_labels` the first of them.
     """
 
     rows: int
@@ -142,6 +143,12 @@ class SplitEntry(StoredEntry):
     skipped: int = 0
     unknown: Mapping[str, int] = {}
     unknown_labels: Mapping[str, Sequence[str]] = {}
+    index: ShardEntry | None = None
+
+    @property
+    def files(self) -> list[ShardEntry]:
+        """The shards, and the index if there is one."""
+        return [*self.shards, *([] if self.index is None else [self.index])]
 
 
 class Manifest(StoredEntry):
@@ -211,8 +218,9 @@ class Manifest(StoredEntry):
         """Writes the manifest and its checksum atomically."""
         content = self.model_dump(mode="json")
         for entry in content["splits"].values():
-            if not entry["unknown_labels"]:  # as in manifests of earlier versions
-                del entry["unknown_labels"]
+            for key in ("unknown_labels", "index"):  # as in manifests of earlier versions
+                if not entry[key]:
+                    del entry[key]
         text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2)
         write_text(self.path(data_dir, self.problem), text + "\n")
 
@@ -246,9 +254,7 @@ class Manifest(StoredEntry):
           DataError: files are missing or differ; the message names them and the command to fix it.
         """
         chosen = self.splits if splits is None else {split.value for split in splits}
-        shards = [
-            shard for key in self.splits if key in chosen for shard in self.splits[key].shards
-        ]
+        shards = [shard for key in self.splits if key in chosen for shard in self.splits[key].files]
         known = set() if thorough else unchanged(data_dir, self.problem, shards)
         if url_of(data_dir) and not thorough:  # copies are compared when they are fetched
             known = {shard.file for shard in shards}

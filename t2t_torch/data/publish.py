@@ -18,11 +18,13 @@ from t2t_torch.atomic_files import STAGED_SUFFIX, sync, write_text
 from t2t_torch.data import manifest as manifests
 from t2t_torch.data import raw_file, shards
 from t2t_torch.data.encoding import ShareEntry
+from t2t_torch.data.length_index import INDEX_ROWS, index_name, write_index
 from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, sha256_of
 from t2t_torch.data.raw_file import exclusive, seeded
 from t2t_torch.data.shards import Rows, ShardWriter, schema_of, shard_name
 from t2t_torch.data.vocabulary_builder import optional_vocab_files, vocab_files_in
 from t2t_torch.errors import DataError
+from t2t_torch.features.feature import select_measured
 from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords, Policy
@@ -388,7 +390,12 @@ class Publication:
         return shards
 
     def add(self, split: Split, entry: manifests.SplitEntry) -> None:
-        """Adds a split whose shards are already in the staging folder."""
+        """Adds a split whose shards are already in the staging folder; many rows get an index."""
+        if entry.rows >= INDEX_ROWS:
+            path = self._staging / index_name(self._request.name, split.value)
+            shards = [self._staging / shard.file for shard in entry.shards]
+            index = write_index(path, shards, list(select_measured(self._features.stored)))
+            entry = entry.model_copy(update={"index": index})
         self._splits[split.value] = entry
 
     def publish(self, made_from: Mapping[str, RawFileEntry], vocab_folder: Path) -> Manifest:
@@ -421,11 +428,12 @@ class Publication:
         for split in {split.value for split in Split} | set(manifest.splits):
             for stale in folder.glob(f"{name}-{split}-{number}-of-{number}.arrow"):
                 stale.unlink()
+            (folder / index_name(name, split)).unlink(missing_ok=True)
         for file in set(optional_vocab_files(request.problem)).difference(vocab_files):
             (folder / file).unlink(missing_ok=True)  # of data that was made in another way
         sync(staging)
         publish(manifest.vocab_files, vocab_folder, folder)
-        shards = [shard for entry in manifest.splits.values() for shard in entry.shards]
+        shards = [shard for entry in manifest.splits.values() for shard in entry.files]
         for shard in shards:
             (staging / shard.file).rename(folder / shard.file)
         listed = folder / f"{name}.skipped.txt"

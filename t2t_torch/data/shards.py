@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 from t2t_torch.atomic_files import named_errors, sync
 from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, T2TError
 from t2t_torch.files import check_regular, path_inside
 from t2t_torch.mode import Split
 from t2t_torch.remote import cache_limit, fetch, url_of
@@ -153,6 +155,8 @@ def _offsets(lengths: npt.NDArray[np.integer[Any]]) -> Offsets:
 # shards are far below this number of values and hold one batch.
 VALUES_PER_BATCH = 1 << 24
 
+_FETCHERS = 4  # shards that are fetched at once
+
 
 def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
     """Returns the name of a shard as in tensor2tensor: `NAME-train-00000-of-00010.arrow`."""
@@ -194,17 +198,14 @@ class Shards:
         self.splits = splits
         entries = [manifest.split(split, data_dir) for split in splits]
         self.num_rows = sum(entry.rows for entry in entries)
-        self._shards = [shard for entry in entries for shard in entry.shards]
-        self._is_remote = bool(url_of(data_dir))
-        self._cache_gb = cache_limit() if self._is_remote else 0.0
+        self._entries = [shard for entry in entries for shard in entry.shards]
+        self.is_remote = bool(url_of(data_dir))
+        self._cache_gb = cache_limit()
         self._fetched: dict[int, pa.RecordBatch] = {}
+        self._wanted: tuple[range, ...] = ()
         self._batches = []
-        if not self._is_remote:
-            self._batches = [
-                batch
-                for shard in self._shards
-                for batch in _read_batches(data_dir, manifest, shard)
-            ]
+        if not self.is_remote:
+            self._batches = [batch for shard in self._entries for batch in self._open(shard)]
 
     @classmethod
     def open(cls, data_dir: str | Path, dataset_name: str, *splits: Split) -> Shards:
@@ -251,11 +252,31 @@ class Shards:
 
         Computed from the list offsets; the values are not read.
         """
-        none = np.zeros(0, np.int32)
-        return {
-            name: np.concatenate([none, *(np.diff(offsets) for _, offsets in self.column(name))])
-            for name in self.features
-        }
+        if self.is_remote:
+            self.prefetch(range(len(self._entries)))
+            return self.lengths_of(0, len(self._entries), self.features)
+        return row_lengths(self._batches, self.features)
+
+    @property
+    def shard_rows(self) -> list[int]:
+        """Number of rows of each shard, in order."""
+        return [shard.rows for shard in self._entries]
+
+    def lengths_of(
+        self, first: int, last: int, features: Sequence[str]
+    ) -> dict[str, npt.NDArray[np.int32]]:
+        """Returns `lengths` of the shards first, first + 1, ... last - 1.
+
+        One file after the other is mapped, for this call only: mapped pages count as memory.
+
+        Args:
+          first: number of the first shard.
+          last: number after that of the last shard.
+          features: stored features.
+        """
+        shards = self._entries[first:last]
+        parts = [row_lengths(self._open(shard), features) for shard in shards]
+        return {name: np.concatenate([part.pop(name) for part in parts]) for name in features}
 
     @property
     def rows_of_parts(self) -> list[int]:
@@ -263,31 +284,52 @@ class Shards:
 
         A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
         """
-        if self._is_remote:
-            return [shard.rows for shard in self._shards]
+        if self.is_remote:
+            return [shard.rows for shard in self._entries]
         return [batch.num_rows for batch in self._batches]
+
+    def _open(self, shard: ShardEntry) -> list[pa.RecordBatch]:
+        """Maps a shard; that of an object store is fetched if it is not here, and verified."""
+        path = path_inside(self.data_dir, shard.file)
+        fetch(path, sha256=shard.sha256, cache_gb=self._cache_gb)
+        return _read_batches(self.data_dir, self.manifest, shard)
+
+    def prefetch(self, *parts: range) -> None:
+        """Begins to fetch the shards of an object store that are not here, the first ones first."""
+        if not self.is_remote or parts == self._wanted:
+            return
+        self._wanted = parts
+        files = iter([self._entries[index] for part in parts for index in part])
+
+        def work() -> None:
+            with contextlib.suppress(OSError, T2TError):  # the reader of the shard reports it
+                for shard in files:
+                    self._open(shard)
+
+        for _ in range(_FETCHERS):
+            threading.Thread(target=work, name="t2t-fetch", daemon=True).start()
 
     def _part(self, index: int) -> pa.RecordBatch:
         """Returns the rows of a part; fetches that of an object store, which others may evict.
 
         Shards that were used least recently are evicted first: see `remote.mirror`.
         """
-        if not self._is_remote:
+        if not self.is_remote:
             return self._batches[index]
-        shard = self._shards[index]
+        shard = self._entries[index]
         path = self.data_dir / shard.file
         batch = self._fetched.get(index)
         if batch is None or not path.exists():
-            fetch(path, sha256=shard.sha256, cache_gb=self._cache_gb)
-            table = pa.Table.from_batches(_read_batches(self.data_dir, self.manifest, shard))
+            table = pa.Table.from_batches(self._open(shard))
             batch = table.combine_chunks().to_batches()[0]
             fetched = {**self._fetched, index: batch}  # other threads read the earlier one
             self._fetched = {
                 one: kept
                 for one, kept in fetched.items()
-                if (self.data_dir / self._shards[one].file).exists()
+                if (self.data_dir / self._entries[one].file).exists()
             }
-        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+        with contextlib.suppress(FileNotFoundError):  # evicted since
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return batch
 
     def column(self, feature: str) -> Column:
@@ -306,7 +348,7 @@ class Shards:
             return view(column.values, dtype), view(column.offsets, np.dtype(np.int32))
 
         rows = self.rows_of_parts
-        if self._is_remote:
+        if self.is_remote:
             return Column(rows, read)
         return Column(rows, [read(index) for index in range(len(rows))].__getitem__)
 
@@ -400,6 +442,19 @@ def rows_of(batch: pa.RecordBatch) -> dict[str, Ragged]:
             view(column.offsets, np.dtype(np.int32)),
         )
         for field, column in zip(batch.schema, batch.columns, strict=True)
+    }
+
+
+def row_lengths(
+    batches: Sequence[pa.RecordBatch], features: Sequence[str]
+) -> dict[str, npt.NDArray[np.int32]]:
+    """Returns the number of values of each row by feature, [rows]; from the list offsets."""
+    none = np.zeros(0, np.int32)
+    return {
+        name: np.concatenate(
+            [none, *(np.diff(view(batch[name].offsets, none.dtype)) for batch in batches)]
+        )
+        for name in features
     }
 
 

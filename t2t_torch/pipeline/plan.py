@@ -16,110 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from t2t_torch.data.length_index import Groups
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.problem import Problem
 from t2t_torch.reports.column_statistics import Bucket
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
-
-
-_LARGEST_TABLE = 1 << 25  # smaller keys are numbered with a table, without sorting
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Groups:
-    """Groups of rows with equal lengths of all features.
-
-    Groups are ordered by their longest length, then by each length in the order of features.
-
-    Attributes:
-      of_row: group of each row, [N] int32.
-      counts: number of rows in each group, [G].
-      longest: longest length of each group, [G].
-      lengths: lengths of each group by feature, [G].
-    """
-
-    of_row: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int64]
-    longest: npt.NDArray[np.int64]
-    lengths: Mapping[str, npt.NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, lengths: Mapping[str, npt.NDArray[Any]]) -> Groups:
-        """Groups rows.
-
-        Args:
-          lengths: lengths of each row by feature, [N], >= 0; N is at least 1.
-        """
-        keys = _Keys()
-        for length in lengths.values():
-            keys.append(length)
-        columns = keys.columns()
-        longest = np.maximum.reduce(columns)
-        order = np.lexsort((*reversed(columns), longest))
-        numbers = np.empty(len(order), np.int32)
-        numbers[order] = np.arange(len(order))
-        of_row = keys.look_up(numbers)
-        sorted_columns = [column[order] for column in columns]
-        by_name = dict(zip(lengths, sorted_columns, strict=True))
-        return cls(of_row, np.bincount(of_row), longest[order], by_name)
-
-
-class _Keys:
-    """The lengths of each row as one integer; the first length is the most significant."""
-
-    def __init__(self) -> None:
-        self._keys: npt.NDArray[Any] | None = None
-        self._size = 1  # keys are below it
-        self._spans: list[int] = []  # of the lengths that are in the keys as they are
-        self._dense: list[npt.NDArray[Any]] = []  # the others, by what is in the keys for them
-
-    def append(self, length: npt.NDArray[Any]) -> None:
-        """Appends a length of every row to the keys."""
-        span = int(length.max()) + 1
-        if self._keys is not None and self._size * span > _LARGEST_TABLE:
-            self._dense, values = self.columns(), self._values
-            self._keys = self.look_up(np.arange(len(values), dtype=np.int32))
-            self._size, self._spans = len(values), []
-        dtype = np.int32 if self._size * span < 2**31 else np.int64
-        if self._keys is None:
-            self._keys = length.astype(dtype)
-        else:
-            self._keys = np.multiply(self._keys, span, dtype=dtype)
-            self._keys += length
-        self._size *= span
-        self._spans.append(span)
-
-    def columns(self) -> list[npt.NDArray[Any]]:
-        """Returns each length of the distinct keys, in ascending order of keys."""
-        assert self._keys is not None
-        if self._size > _LARGEST_TABLE:
-            self._values = np.unique(self._keys)
-        else:
-            is_key = np.zeros(self._size, np.bool_)
-            is_key[self._keys] = True
-            self._values = np.flatnonzero(is_key)
-        left = self._values
-        own: list[npt.NDArray[Any]] = []
-        for span in reversed(self._spans):
-            own.insert(0, left % span)
-            left = left // span
-        return [*(column[left] for column in self._dense), *own]
-
-    def look_up(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Returns the number of the key of every row; call `columns` first.
-
-        Args:
-          numbers: numbers of the distinct keys, in ascending order of keys.
-        """
-        assert self._keys is not None
-        if self._size > _LARGEST_TABLE:
-            return numbers[np.searchsorted(self._values, self._keys)]
-        table = np.zeros(self._size, np.int32)
-        table[self._values] = numbers
-        positions: npt.NDArray[np.int32] = table[self._keys]
-        return positions
 
 
 NO_LIMIT = 10**9  # tensor2tensor's "any length"
@@ -267,10 +170,11 @@ ORDER_VERSION = 2
 
 _ROWS, _BATCHES, _FILLING, _WINDOWS = range(4)  # streams of noise
 _NOISE_BITS = 32  # bits that order rows of equal lengths, if they fit
+_PIECE = 1 << 18  # rows whose keys are made at once
 _Numbers = npt.NDArray[Any]
 
 
-def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint64]:
+def noise(count: int, seed: int, block: int, stream: int, part: int = 0) -> npt.NDArray[np.uint64]:
     """Returns `count` random 64-bit integers.
 
     The raw output of Philox is the same in all NumPy versions, unlike `Generator.permutation`,
@@ -281,9 +185,14 @@ def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint
       seed: seed of the run.
       block: index of the epoch, or of another block of draws.
       stream: index of the purpose.
+      part: index of a part of the data that is drawn on its own.
     """
-    bits = np.random.Philox(key=seed % 2**64, counter=[0, 0, stream, block])
-    return bits.random_raw(count)
+    return noise_source(seed, block, stream, part).random_raw(count)
+
+
+def noise_source(seed: int, block: int, stream: int, part: int = 0) -> np.random.Philox:
+    """Returns the generator of `noise`, to draw it in pieces."""
+    return np.random.Philox(key=seed % 2**64, counter=[0, part, stream, block])
 
 
 def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
@@ -363,27 +272,190 @@ def rows_within(
     Raises:
       DataError: no row is left.
     """
-    longest = functools.reduce(np.maximum, lengths.values())  # [N]
-    outside = longest > scheme.max_length, longest < scheme.min_length
+    outside = rows_outside(lengths, scheme)
     too_long, too_short = (int(each.sum()) for each in outside)
-    rows = np.flatnonzero(~np.logical_or(*outside)).astype(np.int32)
+    rows: _Numbers = np.arange(len(outside[0]), dtype=np.int32)
+    if too_long or too_short:
+        rows = rows[~np.logical_or(*outside)]
     if counts is not None:
         rows = np.repeat(rows, counts[rows])
-    if not len(rows):
-        remedies = []
-        if too_long:
-            remedies.append("raise max_length (or batch_size, where max_length is 0)")
-        if too_short:
-            remedies.append("lower min_length")
-        raise DataError(
-            f"none of the {len(longest):,} examples has a length from {scheme.min_length} to "
-            f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
-            f"With --hparams, {' or '.join(remedies) or 'nothing helps: there are none'}."
-        )
+    check_kept(len(rows), len(outside[0]), scheme, too_long, too_short)
     return rows, too_long, too_short
 
 
-class EpochPlan:
+def check_kept(
+    kept: int, examples: int, scheme: BatchingScheme, too_long: int, too_short: int
+) -> None:
+    """Raises DataError if a scheme keeps none of the examples."""
+    if kept:
+        return
+    remedies = []
+    if too_long:
+        remedies.append("raise max_length (or batch_size, where max_length is 0)")
+    if too_short:
+        remedies.append("lower min_length")
+    raise DataError(
+        f"none of the {examples:,} examples has a length from {scheme.min_length} to "
+        f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
+        f"With --hparams, {' or '.join(remedies) or 'nothing helps: there are none'}."
+    )
+
+
+def rows_outside(lengths: Mapping[str, _Numbers], scheme: BatchingScheme) -> tuple[Any, Any]:
+    """Returns which rows are too long for a scheme, and which too short.  [N] booleans each."""
+    longest = functools.reduce(np.maximum, lengths.values())  # [N]
+    return longest > scheme.max_length, longest < scheme.min_length
+
+
+class BatchTable:
+    """Sizes of the batches of an epoch: groups of rows sorted by length, cut into batches.
+
+    It needs no rows, only how many have equal lengths, and is the same for every epoch.
+
+    Args:
+      groups: the rows that are kept.
+      scheme: buckets and batch sizes.
+      examples: number of all rows.
+      dropped: numbers of rows that are too long and too short.
+      carry: as of `EpochPlan`.
+      pad_to: as of `EpochPlan`.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        scheme: BatchingScheme,
+        examples: int,
+        dropped: tuple[int, int],
+        *,
+        carry: bool = True,
+        pad_to: FixedShapes | None = None,
+    ) -> None:
+        self.groups = groups
+        self.scheme = scheme
+        self._examples = examples
+        self._dropped = dropped
+        self._pad_to = pad_to
+        self._cuts, self._bucket = self._cut(carry=carry)
+
+    def _cut(self, *, carry: bool) -> tuple[_Numbers, _Numbers]:
+        """Returns the end of each batch in the rows sorted by length, and its bucket.
+
+        Shape: [batches] each.
+        """
+        sizes = self.scheme.batch_sizes
+        counts = np.zeros(len(sizes), np.int64)
+        np.add.at(counts, self.scheme.buckets(self.groups.longest), self.groups.counts)
+        ends: list[_Numbers] = []
+        start = left_over = 0
+        for count, size in zip(counts.tolist(), sizes, strict=True):
+            batches, left_over = divmod(left_over + count, size)
+            cuts = start + size * np.arange(1, batches + 1)
+            start += size * batches
+            if left_over and not carry:
+                start += left_over
+                cuts = np.append(cuts, start)
+                left_over = 0
+            ends.append(cuts)
+        if left_over:
+            last = max(i for i, cuts in enumerate(ends) if counts[i] or len(cuts))
+            ends[last] = np.append(ends[last], start + left_over)
+        buckets = np.repeat(np.arange(len(sizes)), [len(cuts) for cuts in ends])
+        return np.concatenate(ends), buckets
+
+    @functools.cached_property
+    def shapes(self) -> tuple[_Numbers, dict[str, _Numbers]]:
+        """Number of rows of each batch and its positions per row by feature, [batches] each."""
+        first, last = self._ends_of_batches
+        bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
+        widths = {
+            name: np.maximum(1, np.maximum.reduceat(np.append(length, 0), bounds)[::2])
+            for name, length in self.groups.lengths.items()
+        }
+        if self._pad_to is None:
+            return self._sizes, widths
+        longest = functools.reduce(np.maximum, widths.values())
+        filled, width = self._pad_to.of_batches(self._sizes, longest)
+        return filled, dict.fromkeys(widths, width)
+
+    @functools.cached_property
+    def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:
+        """Groups of the first and of the last row of each batch, [batches] each."""
+        ends = np.cumsum(self.groups.counts)
+        first = np.searchsorted(ends, self._cuts - self._sizes, side="right")
+        return first, np.searchsorted(ends, self._cuts, side="left")
+
+    @property
+    def _sizes(self) -> _Numbers:
+        """Rows of each batch, short ones first.  [batches]."""
+        return np.diff(self._cuts, prepend=0)
+
+    @functools.cached_property
+    def costs(self) -> tuple[_Numbers, _Numbers]:
+        """The tokens and the positions of each batch, [batches] each."""
+        counts = self.groups.counts
+        starts = np.cumsum(counts) - counts
+        first, last = self._ends_of_batches
+        tokens = np.zeros(self.batches_per_epoch, np.int64)
+        for length in self.groups.lengths.values():
+            before = np.cumsum(length * counts) - length * counts  # tokens before each group
+            upto_cut = before[last] + (self._cuts - starts[last]) * length[last]
+            upto_start = before[first] + (self._cuts - self._sizes - starts[first]) * length[first]
+            tokens += upto_cut - upto_start
+        rows, widths = self.shapes
+        return tokens, rows * sum(widths.values())
+
+    @functools.cached_property
+    def report(self) -> PlanReport:
+        """Statistics of kept, dropped and padded data."""
+        tokens = int(self.costs[0].sum())
+        too_long, too_short = self._dropped
+        return PlanReport(
+            examples=self._examples,
+            kept=int(self.groups.counts.sum()),
+            too_long=too_long,
+            too_short=too_short,
+            batches=self.batches_per_epoch,
+            tokens=tokens,
+            padding_fraction=1.0 - tokens / self.positions,
+        )
+
+    @property
+    def positions(self) -> int:
+        """Positions of all batches of an epoch, all features, including padding; at least 1."""
+        return max(1, int(self.costs[1].sum()))
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        """Returns the statistics of each bucket with batches."""
+        boundaries = self.scheme.boundaries
+        limits = [0, *boundaries, int(self.groups.longest.max(initial=0)) + 1]
+        result = []
+        for bucket, size in enumerate(self.scheme.batch_sizes):
+            in_bucket = self._bucket == bucket
+            if in_bucket.any():
+                tokens, positions = (int(cost[in_bucket].sum()) for cost in self.costs)
+                result.append(
+                    Bucket(
+                        low=limits[bucket],
+                        high=limits[bucket + 1] - 1 if bucket < len(boundaries) else None,
+                        batch_size=size,
+                        rows=int(self._sizes[in_bucket].sum()),
+                        batches=int(in_bucket.sum()),
+                        tokens=tokens,
+                        positions=positions,
+                        boundary=limits[bucket + 1],
+                    )
+                )
+        return result
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches in an epoch; the same for every epoch."""
+        return len(self._cuts)
+
+
+class EpochPlan(BatchTable):
     """Rows of every batch of every epoch: filter, shuffle, bucket, split, shuffle batches.
 
     Rows are ordered by length, equal lengths in random order.  Each bucket is split into batches of
@@ -403,6 +475,7 @@ class EpochPlan:
       window: number of consecutive batches to shuffle together; 0 for the whole epoch.  If an epoch
         has more, batches are first ordered as if shuffled rows filled the buckets, with all lengths
         spread over the epoch, then shuffled within each window.
+      part: index of the part of the data that the rows are, of which each has its own noise.
 
     Raises:
       DataError: no row is left.
@@ -419,154 +492,39 @@ class EpochPlan:
         window: int = 0,
         pad_to: FixedShapes | None = None,
         counts: _Numbers | None = None,
+        part: int = 0,
     ) -> None:
-        self.scheme = scheme
         self.seed = seed
         self._window = window
-        self._pad_to = pad_to
-        self._lengths = dict(lengths)
+        self.lengths = dict(lengths)
         self._source = source
-        rows, too_long, too_short = rows_within(self._lengths, scheme, counts)
-        self._dropped = too_long, too_short
-        self._rows = rows if any(self._dropped) or counts is not None else None  # None: all of them
+        rows, too_long, too_short = rows_within(lengths, scheme, counts)
+        dropped = too_long, too_short
+        self._rows = rows if any(dropped) or counts is not None else None  # None: all of them
         self._counts = counts
         self._size = len(rows)
-        kept_lengths = self._lengths
+        self._part = part
+        self._noise = functools.partial(noise, seed=seed, part=part)
+        del rows
+        kept_lengths = self.lengths
         if self._rows is not None:
-            kept_lengths = {name: length[rows] for name, length in self._lengths.items()}
-        self._groups = Groups.of(kept_lengths)
-        self._cuts, self._bucket = self._cut(carry=carry)
-        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
-
-    def _cut(self, *, carry: bool) -> tuple[_Numbers, _Numbers]:
-        """Returns the end of each batch in the rows sorted by length, and its bucket.
-
-        Shape: [batches] each.
-        """
-        sizes = self.scheme.batch_sizes
-        counts = np.zeros(len(sizes), np.int64)
-        np.add.at(counts, self.scheme.buckets(self._groups.longest), self._groups.counts)
-        ends: list[_Numbers] = []
-        start = left_over = 0
-        for count, size in zip(counts.tolist(), sizes, strict=True):
-            batches, left_over = divmod(left_over + count, size)
-            cuts = start + size * np.arange(1, batches + 1)
-            start += size * batches
-            if left_over and not carry:
-                start += left_over
-                cuts = np.append(cuts, start)
-                left_over = 0
-            ends.append(cuts)
-        if left_over:
-            last = max(i for i, cuts in enumerate(ends) if counts[i] or len(cuts))
-            ends[last] = np.append(ends[last], start + left_over)
-        buckets = np.repeat(np.arange(len(sizes)), [len(cuts) for cuts in ends])
-        return np.concatenate(ends), buckets
-
-    @functools.cached_property
-    def _shapes(self) -> tuple[_Numbers, dict[str, _Numbers]]:
-        """Number of rows of each batch and its positions per row by feature, [batches] each."""
-        first, last = self._ends_of_batches
-        bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
-        widths = {
-            name: np.maximum(1, np.maximum.reduceat(np.append(length, 0), bounds)[::2])
-            for name, length in self._groups.lengths.items()
-        }
-        if self._pad_to is None:
-            return self._sizes, widths
-        longest = functools.reduce(np.maximum, widths.values())
-        filled, width = self._pad_to.of_batches(self._sizes, longest)
-        return filled, dict.fromkeys(widths, width)
-
-    @functools.cached_property
-    def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:
-        """Groups of the first and of the last row of each batch, [batches] each."""
-        ends = np.cumsum(self._groups.counts)
-        first = np.searchsorted(ends, self._cuts - self._sizes, side="right")
-        return first, np.searchsorted(ends, self._cuts, side="left")
-
-    @property
-    def _sizes(self) -> _Numbers:
-        """Rows of each batch, short ones first.  [batches]."""
-        return np.diff(self._cuts, prepend=0)
-
-    @functools.cached_property
-    def _costs(self) -> tuple[_Numbers, _Numbers]:
-        """The tokens and the positions of each batch, [batches] each."""
-        counts = self._groups.counts
-        starts = np.cumsum(counts) - counts
-        first, last = self._ends_of_batches
-        tokens = np.zeros(self.batches_per_epoch, np.int64)
-        for length in self._groups.lengths.values():
-            before = np.cumsum(length * counts) - length * counts  # tokens before each group
-            upto_cut = before[last] + (self._cuts - starts[last]) * length[last]
-            upto_start = before[first] + (self._cuts - self._sizes - starts[first]) * length[first]
-            tokens += upto_cut - upto_start
-        rows, widths = self._shapes
-        return tokens, rows * sum(widths.values())
-
-    @functools.cached_property
-    def report(self) -> PlanReport:
-        """Statistics of kept, dropped and padded data."""
-        tokens = int(self._costs[0].sum())
-        too_long, too_short = self._dropped
-        return PlanReport(
-            examples=len(next(iter(self._lengths.values()))),
-            kept=self._size,
-            too_long=too_long,
-            too_short=too_short,
-            batches=self.batches_per_epoch,
-            tokens=tokens,
-            padding_fraction=1.0 - tokens / self.positions,
-        )
-
-    @property
-    def positions(self) -> int:
-        """Positions of all batches of an epoch, all features, including padding; at least 1."""
-        return max(1, int(self._costs[1].sum()))
-
-    @property
-    def buckets(self) -> list[Bucket]:
-        """Returns the statistics of each bucket with batches."""
-        boundaries = self.scheme.boundaries
-        limits = [0, *boundaries, int(self._groups.longest.max()) + 1]
-        result = []
-        for bucket, size in enumerate(self.scheme.batch_sizes):
-            in_bucket = self._bucket == bucket
-            if in_bucket.any():
-                tokens, positions = (int(cost[in_bucket].sum()) for cost in self._costs)
-                result.append(
-                    Bucket(
-                        low=limits[bucket],
-                        high=limits[bucket + 1] - 1 if bucket < len(boundaries) else None,
-                        batch_size=size,
-                        rows=int(self._sizes[in_bucket].sum()),
-                        batches=int(in_bucket.sum()),
-                        tokens=tokens,
-                        positions=positions,
-                        boundary=limits[bucket + 1],
-                    )
-                )
-        return result
+            kept_lengths = {name: each[self._rows] for name, each in self.lengths.items()}
+        groups, examples = Groups.of(kept_lengths), len(next(iter(self.lengths.values())))
+        super().__init__(groups, scheme, examples, dropped, carry=carry, pad_to=pad_to)
 
     @property
     def largest_batch(self) -> _Numbers:
         """Returns the rows of the batch with the most positions."""
-        batch = int(np.argmax(self._costs[1]))
+        batch = int(np.argmax(self.costs[1]))
         return self.in_order()[batch]
 
     @property
     def one_of_each_shape(self) -> list[_Numbers]:
         """Returns the rows of a batch of each shape, those with the most positions first."""
-        rows, widths = self._shapes
+        rows, widths = self.shapes
         first = np.unique(np.stack([rows, *widths.values()]), axis=1, return_index=True)[1]
         batches = self.in_order()
-        return [batches[i] for i in sorted(first, key=lambda i: -self._costs[1][i])]
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Batches in an epoch; the same for every epoch."""
-        return len(self._cuts)
+        return [batches[i] for i in sorted(first, key=lambda i: -self.costs[1][i])]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -574,39 +532,57 @@ class EpochPlan:
         digest = hashlib.sha256()
         settings = [self._source, self.seed, dataclasses.asdict(self.scheme), self._window]
         digest.update(json.dumps(settings).encode())
-        for name, length in sorted(self._lengths.items()):
+        for name, length in sorted(self.lengths.items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(length, dtype=np.int32).tobytes())
         if self._counts is not None:
             digest.update(np.ascontiguousarray(self._counts, dtype=np.int32).tobytes())
         return f"{ORDER_VERSION}-{digest.hexdigest()[:16]}"
 
-    def _order(self, random: npt.NDArray[np.uint64] | None) -> _Numbers:
-        """Returns all kept rows, sorted by length, equal lengths by `random` [kept], then number.
+    def _order(self, random: np.random.Philox | None) -> _Numbers:
+        """Returns all kept rows, sorted by length, equal lengths by `random`, then number.
 
         [kept] int32.
         """
         row_bits = self._size.bit_length()
-        group_bits = len(self._groups.counts).bit_length()
+        group_bits = len(self.groups.counts).bit_length()
         bits = min(_NOISE_BITS, 64 - row_bits - group_bits)
-        # Keys are distinct, so their order does not depend on the sorting algorithm.
-        key = np.arange(self._size, dtype=np.uint64)
-        if random is not None:
-            key |= (random >> np.uint64(64 - bits)) << np.uint64(row_bits)
-        key |= self._groups.of_row.astype(np.uint64) << np.uint64(row_bits + bits)
+        # Keys are distinct, so their order does not depend on the sorting algorithm.  They are made
+        # in pieces, since they are the most memory of a plan.
+        key = np.empty(self._size, np.uint64)
+        for start in range(0, self._size, _PIECE):
+            piece = self.groups.of_row[start : start + _PIECE].astype(np.uint64)
+            piece <<= np.uint64(row_bits + bits)
+            if random is not None:
+                drawn = random.random_raw(len(piece)) >> np.uint64(64 - bits)
+                piece |= drawn << np.uint64(row_bits)
+            piece |= np.arange(start, start + len(piece), dtype=np.uint64)
+            key[start : start + len(piece)] = piece
         key.sort()
         key &= np.uint64((1 << row_bits) - 1)
         order = key.astype(np.int32)
         return order if self._rows is None else self._rows[order]
 
-    def _make_epoch(self, epoch: int) -> tuple[_Numbers, _Numbers]:
-        """Returns the rows in order, and the order of the batches."""
-        return self._order(noise(self._size, self.seed, epoch, _ROWS)), self._batch_order(epoch)
+    def order(self, epoch: int) -> Callable[[int], _Numbers]:
+        """Returns a function from the position of a batch in an epoch to its rows."""
+        rows = self._order(noise_source(self.seed, epoch, _ROWS, self._part))
+        batches, cuts = self._batch_order(epoch), self._cuts  # the plan itself need not be held
+
+        def rows_of(position: int) -> _Numbers:
+            batch = batches[position]
+            return rows[cuts[batch - 1] if batch else 0 : cuts[batch]]
+
+        return rows_of
+
+    @functools.cached_property
+    def _orders(self) -> Callable[[int], Callable[[int], _Numbers]]:
+        """The order of an epoch, of which two are held."""
+        return functools.lru_cache(maxsize=2)(self.order)
 
     def _batch_order(self, epoch: int) -> _Numbers:
         """Returns the order of the batches, as indices into those sorted by length."""
         count = self.batches_per_epoch
-        drawn = noise(count, self.seed, epoch, _BATCHES)
+        drawn = self._noise(count, block=epoch, stream=_BATCHES)
         if not 0 < self._window < count:
             return np.argsort(drawn, kind="stable")
         shuffled = np.lexsort((drawn, self._bucket))  # in each bucket
@@ -614,20 +590,16 @@ class EpochPlan:
         first = np.cumsum(sizes) - sizes
         buckets = self._bucket[shuffled]
         # Batch j of the n batches of a bucket is complete in part j of n equal parts of the epoch.
-        places = (
-            np.arange(count) - first[buckets] + uniform(noise(count, self.seed, epoch, _FILLING))
-        )
+        within = uniform(self._noise(count, block=epoch, stream=_FILLING))
+        places = np.arange(count) - first[buckets] + within
         filled = shuffled[np.argsort(places / sizes[buckets], kind="stable")]
         windows = np.arange(count) // self._window
-        return filled[np.lexsort((noise(count, self.seed, epoch, _WINDOWS), windows))]
+        return filled[np.lexsort((self._noise(count, block=epoch, stream=_WINDOWS), windows))]
 
     def batch(self, index: int) -> _Numbers:
         """Returns the rows of global batch `index`, counted from 0 over all epochs."""
         epoch, position = divmod(index, self.batches_per_epoch)
-        rows, batch_order = self._epoch(epoch)
-        batch = batch_order[position]
-        start = self._cuts[batch - 1] if batch else 0
-        return rows[start : self._cuts[batch]]
+        return self._orders(epoch)(position)
 
     def in_order(self) -> list[_Numbers]:
         """Returns the batches of one unshuffled pass, short ones first."""

@@ -102,18 +102,20 @@ class LengthLimits:
         return cls({name: limit for name, limit in limits.items() if limit})
 
     def lengths(
-        self, shards: Shards, features: Mapping[str, Feature], columns: Mapping[str, str]
+        self,
+        stored: Mapping[str, npt.NDArray[Any]],
+        features: Mapping[str, Feature],
+        columns: Mapping[str, str],
     ) -> dict[str, npt.NDArray[Any]]:
         """Returns the number of positions of each row after truncation, for measured features.
 
         Rows of data without sequences have one position, under the name of the first feature.
 
         Args:
-          shards: rows of a split.
+          stored: number of stored values of each row, by column.
           features: features by name.
           columns: stored column of each feature.
         """
-        stored = shards.lengths
         sequences = select_measured(features) or dict([next(iter(features.items()))])
         lengths = {
             name: count_positions(feature, stored[columns[name]])
@@ -474,6 +476,7 @@ class Examples:
         *,
         bound: int = 0,
         seed: int | None = None,
+        measure: bool = True,
     ) -> Examples:
         """Returns the examples of a split.
 
@@ -483,13 +486,16 @@ class Examples:
           batching: `max_input_seq_length`, `max_target_seq_length`, `split_to_length`.
           bound: additional maximum number of positions; 0 for none.
           seed: seed of training, for `Problem.preprocess_example`; None for evaluation.
+          measure: False to leave `lengths` empty, for a plan in blocks.
 
         Raises:
           HParamsError: hparams do not fit the features.
         """
         by_hparams = LengthLimits.of(features, batching.hparams)
         limits = LengthLimits.of(features, batching.hparams, bound=bound)
-        stored = by_hparams.lengths(shards, features.all, features.columns)
+        stored = {}
+        if measure:
+            stored = by_hparams.lengths(shards.lengths, features.all, features.columns)
         preprocess = _preprocessing(features, batching, bound, seed)
         if batching.split_length:
             text = check_splittable(features)

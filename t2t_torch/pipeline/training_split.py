@@ -16,6 +16,7 @@ import numpy.typing as npt
 from t2t_torch.errors import HParamsError
 from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.hparam import EVERY_ROW
+from t2t_torch.pipeline.block_plan import BlockLengths, BlockPlan
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
@@ -81,11 +82,13 @@ class TrainingSplit:
         read in streams.
       collate: makes a batch of such rows in an epoch, 0 by default.
       report: statistics of kept, dropped and padded data; counts examples, packed or not.
+      prefetch: begins to fetch shards, in the order in which a plan in blocks needs them.
     """
 
-    plan: EpochPlan | StreamPlan
+    plan: EpochPlan | BlockPlan | StreamPlan
     collate: Callable[..., Batch]
     report: PlanReport
+    prefetch: Callable[..., None] = lambda *parts: None
 
     def work(self, number: int) -> tuple[npt.NDArray[Any], int]:
         """Returns the arguments of `collate` for a batch: its rows and the epoch.
@@ -93,6 +96,8 @@ class TrainingSplit:
         Args:
           number: index of the batch, from 0 over all epochs.
         """
+        if isinstance(self.plan, BlockPlan):
+            self.prefetch(*self.plan.shards_of(number))
         return self.plan.batch(number), number // self.plan.batches_per_epoch
 
     def one_of_each_shape(self) -> Iterator[Batch]:
@@ -128,8 +133,8 @@ class TrainingSplit:
                 shards, features, batching.hparams, seed=seed, batches_per_step=batches_per_step
             )
             return cls(streams, streams.collate, streams.report)
-        examples = Examples.of(shards, features, batching, seed=seed)
-        counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
+        blocks = BlockLengths.of(shards, features, batching)
+        examples = Examples.of(shards, features, batching, seed=seed, measure=blocks is None)
         pad_to = None
         if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
             if batching.training.max_length >= NO_LIMIT:
@@ -141,16 +146,17 @@ class TrainingSplit:
             targets = features.targets
             fills_rows = len(select_sequences(targets)) == len(targets)
             pad_to = FixedShapes(batching.training, fills_rows=fills_rows)
+        window = batching.hparams.batch_shuffle_size
+        order: Any = {
+            "seed": seed, "source": examples.source, "window": window, "pad_to": pad_to
+        }  # fmt: skip
+        plan: EpochPlan | BlockPlan
+        if blocks is not None:
+            plan = BlockPlan(blocks, batching.training, **order)
+            return cls(plan, Collator(examples.reader, pad_to), plan.report, shards.prefetch)
+        counts = _counts(examples, batching, rows_of_fold(shards, features, batching.hparams.fold))
         if not batching.hparams.pack_dataset:
-            plan = EpochPlan(
-                examples.lengths,
-                batching.training,
-                seed=seed,
-                source=examples.source,
-                window=batching.hparams.batch_shuffle_size,
-                pad_to=pad_to,
-                counts=counts,
-            )
+            plan = EpochPlan(examples.lengths, batching.training, counts=counts, **order)
             return cls(plan, Collator(examples.reader, pad_to), plan.report)
         check_packable(features)
         return cls._packed(

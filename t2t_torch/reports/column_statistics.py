@@ -579,6 +579,14 @@ class Bucket:
         """The fraction of padding."""
         return 1 - self.tokens / max(1, self.positions)
 
+    def joined(self, other: Bucket | None) -> Bucket:
+        """Returns the statistics of the bucket in two parts of a data set; None is no part."""
+        if other is None:
+            return self
+        names = ("rows", "batches", "tokens", "positions")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, boundary=max(self.boundary, other.boundary), **sums)
+
 
 @dataclass(frozen=True)
 class BucketTable:

@@ -27,11 +27,13 @@ they determine what the optimizer or the average of the weights stores."""
 _CHANGEABLE = frozenset(
     (
         "attention_dropout eval_drop_long_sequences eval_stream_rows multiproblem_weights "
-        "pad_batch pretrained_embeddings relu_dropout singleton_dropout word_dropout"
+        "pad_batch pretrained_embeddings relu_dropout shuffle_block_size singleton_dropout "
+        "word_dropout"
     ).split()
 )
 """Fields of data and models that a resumed run may change: neither the shapes of the weights nor
-the order of the data depend on them.  (`batches_per_step` is checked separately.)"""
+the order of the data depend on them; that of a large split on `shuffle_block_size`, which is in the
+fingerprint of the order.  (`batches_per_step` is checked separately.)"""
 
 
 @functools.cache
@@ -168,8 +170,8 @@ def _why_another(version: str, streams: bool) -> str:
     settings = (
         "stream_length, stream_rows or --random_seed changed"
         if streams
-        else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
-        "the mixing_schedule of a mixture changed"
+        else "batch_size, max_length, the buckets' hparams, shuffle_block_size, --random_seed, or "
+        "the problems or the mixing_schedule of a mixture changed"
     )
     return f"The shards in --data_dir were generated again with another result, or {settings}."
 

@@ -12,6 +12,7 @@ from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.workflows.context import DATA_DIR, HPARAMS, PROBLEM, file_to_write
 
 if TYPE_CHECKING:
+    from t2t_torch.pipeline.block_plan import BlockPlan
     from t2t_torch.pipeline.plan import EpochPlan
     from t2t_torch.problem import Problem
     from t2t_torch.reports.column_statistics import BucketTable
@@ -85,6 +86,7 @@ def _write(file: Path, text: str) -> None:
 def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> BucketTable:
     """Returns the batches of a training epoch."""
     from t2t_torch.data.shards import Shards
+    from t2t_torch.pipeline.block_plan import BlockLengths, BlockPlan
     from t2t_torch.pipeline.plan import Batching, EpochPlan
     from t2t_torch.pipeline.reader import LengthLimits
 
@@ -98,14 +100,18 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
         )
     features = problem.features(data_dir)
     train = Shards.open(data_dir, problem.dataset_name, mode.Split.TRAIN)
-    scheme = Batching.of(problem, hparams).training
-    limits = LengthLimits.of(features, hparams)
-    lengths = limits.lengths(train, features.all, features.columns)
-    plan = EpochPlan(lengths, scheme, source=train.fingerprint)
+    batching = Batching.of(problem, hparams)
+    plan: EpochPlan | BlockPlan
+    if (blocks := BlockLengths.of(train, features, batching)) is not None:
+        plan = BlockPlan(blocks, batching.training)
+    else:
+        limits = LengthLimits.of(features, hparams)
+        lengths = limits.lengths(train.lengths, features.all, features.columns)
+        plan = EpochPlan(lengths, batching.training)
     return bucket_table(f"{name} and {changes}" if changes else name, plan)
 
 
-def bucket_table(hparams: str, plan: EpochPlan) -> BucketTable:
+def bucket_table(hparams: str, plan: EpochPlan | BlockPlan) -> BucketTable:
     """Returns the batches of an epoch by bucket.
 
     Args:

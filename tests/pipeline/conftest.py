@@ -22,6 +22,7 @@ class MemoryShards:
             name: np.asarray([len(row[name]) for row in rows], np.int32) for name in rows[0]
         }
         self._pieces = np.array_split(np.arange(len(rows)), pieces)
+        self.shard_rows = [len(piece) for piece in self._pieces]
 
     def column(self, name):
         """Returns values and offsets of each piece."""

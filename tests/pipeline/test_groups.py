@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.pipeline.plan import Groups
+from t2t_torch.data.length_index import Groups
 
 
 def check(lengths):

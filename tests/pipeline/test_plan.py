@@ -133,6 +133,12 @@ def test_orders_of_more_rows_than_there_are_random_bits_for_are_orders(monkeypat
     assert np.array_equal(np.sort(rows), np.flatnonzero(longest <= 50))
 
 
+def test_the_order_does_not_depend_on_the_pieces_in_which_it_is_made(monkeypatch):
+    expected = epoch(plan(), 1)
+    monkeypatch.setattr("t2t_torch.pipeline.plan._PIECE", 64)
+    assert all(np.array_equal(a, b) for a, b in zip(epoch(plan(), 1), expected, strict=True))
+
+
 def test_nothing_left_is_an_error_and_not_an_endless_loop():
     with pytest.raises(DataError, match="none of the 5 examples"):
         plan(lengths={"targets": np.full(5, 99, np.int32)})

@@ -71,6 +71,25 @@ def test_a_run_goes_on_on_another_machine_as_on_a_disk(
     assert len(t2t.Dataset(PROBLEM, f"{s3}/data", "dev")) > 0
 
 
+def test_blocks_of_shards_are_fetched_ahead_into_a_bounded_cache(
+    s3: str, on_machine: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (str(tmp_path / "data"), f"{s3}/data"):
+        t2t.generate("dates_to_iso", folder, tmp_path, max_cases=2000, verbosity=-1)
+    on_machine("b")
+    read: dict[str, list[Any]] = {}
+    for folder in (str(tmp_path / "data"), f"{s3}/data"):
+        with remote.opened([place.local(folder)], cache_gb=120e-6):
+            dataset = t2t.Dataset("dates_to_iso", folder, "train")
+            batches = dataset.batches(t2t.hparams("transformer_dates", shuffle_block_size=600))
+            read[folder] = [batch["inputs"].tolist() for batch in batches]
+    first, second = read.values()
+    assert first == second
+    shards = sorted(Path(place.local(f"{s3}/data")).glob("*train*.arrow"))
+    assert 0 < len(shards) < 4
+    assert sum(shard.stat().st_size for shard in shards) <= 120e3
+
+
 def test_a_shard_that_is_missing_or_damaged_in_the_store_is_named(
     s3: str, on_disk: Path, on_machine: Callable[[str], None]
 ) -> None:
