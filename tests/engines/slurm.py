@@ -40,7 +40,7 @@ SlurmdParameters=config_overrides
 SchedulerParameters=sched_min_interval=100000,bf_interval=1,batch_sched_delay=0
 ReturnToService=2
 JobRequeue=1
-KillWait=30
+KillWait=5
 MinJobAge=300
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
