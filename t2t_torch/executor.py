@@ -73,6 +73,17 @@ class RunnerSettings(Settings):
         repeated=True,
     )
 
+    def has_runner(self) -> bool:
+        """Returns True if an executor is requested.
+
+        Raises:
+          RegistryError: there is no executor of this name.
+          UsageError: there are options, but no executor.
+        """
+        if self.runner_option and not self.runner:
+            raise errors.UsageError("--runner_option belongs to --runner: give both.")
+        return bool(self.runner and self.executor())
+
     def executor(self) -> Executor:
         """Returns the requested executor.
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
-from t2t_torch import executors
+from t2t_torch import executors, registry
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import DataError, RegistryError, T2TError, UsageError
 from t2t_torch.executor import Executor, RunnerSettings, map_ranks, rank_command, run_rank
 from t2t_torch.files import file_lock
 from t2t_torch.workflows.decode import DecodeSettings
 from t2t_torch.workflows.decode import _check_settings as check_settings
+from t2t_torch.workflows.search import search
+from t2t_torch.workflows.search_settings import SearchSettings
 
 
 def work(settings, rank, count):
@@ -104,6 +107,10 @@ def test_options_are_given_to_the_executor_and_unknown_names_refused(monkeypatch
     assert made.options == {"gres": "gpu:1,b=2", "exclusive": ""}
     with pytest.raises(RegistryError, match="Did you mean 'slurm'"):
         RunnerSettings(runner="slurn").executor()
+    with pytest.raises(UsageError, match="--runner_option belongs to --runner"):
+        RunnerSettings(runner_option=("processes=2",)).has_runner()
+    assert RunnerSettings(runner="local").has_runner()
+    assert not RunnerSettings().has_runner()
     for options in ({"processes": "0"}, {"threads": "2"}):
         with pytest.raises(UsageError, match="processes=N"):
             executors.LocalProcesses(options).slots()
@@ -133,3 +140,25 @@ def test_a_rank_is_a_command_of_its_own(tmp_path):
 def test_the_decoder_runs_all_parts_of_a_file_or_says_so(settings, hparams):
     with pytest.raises(UsageError, match="--runner decodes the parts of a file"):
         check_settings(DecodeSettings(runner="local", **settings), parse_decode_hparams(hparams))
+
+
+def test_a_search_with_a_storage_has_no_runner(tmp_path):
+    settings = SearchSettings(
+        runner="local", storage="sqlite:///search.db", output_dir=str(tmp_path / "search"),
+        problem="dates_to_iso", model="transformer", hparams_set="transformer_tiny",
+        data_dir=str(tmp_path), hparams_range="transformer_tiny_range",
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="--storage does not go with --runner"):
+        search(settings)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_executor_of_the_page_on_engines_runs_ranks(job, tmp_path):
+    page = Path(__file__).parents[1] / "docs" / "how_to" / "engines.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    (tmp_path / "my_executors").mkdir()
+    (tmp_path / "my_executors" / "in_turn.py").write_text(code)
+    registry.import_usr_dir(tmp_path / "my_executors")
+    results, ran = job(RunnerSettings(runner="in_turn").executor(), value=1)
+    assert (len(results), ran) == (3, ["0", "1", "2"])

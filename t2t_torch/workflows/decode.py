@@ -149,13 +149,12 @@ def _check_settings(settings: DecodeSettings, hparams: DecodeHParams) -> None:
         raise UsageError(f"{' and '.join(given)}: give one of them.")
     if hparams.shards > 1 and (settings.score_file or settings.decode_interactive):
         raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
-    if settings.runner:
-        settings.executor()  # says which there are
-        if not settings.decode_from_file or settings.decode_shards == 1 or hparams.shard_id >= 0:
-            raise UsageError(
-                "--runner decodes the parts of a file: give --decode_from_file and "
-                "--decode_shards, the number of parts from 2 on, without shard_id."
-            )
+    has_parts = settings.decode_from_file and settings.decode_shards > 1 and hparams.shard_id < 0
+    if settings.has_runner() and not has_parts:
+        raise UsageError(
+            "--runner decodes the parts of a file: give --decode_from_file and --decode_shards, "
+            "the number of parts from 2 on, without shard_id."
+        )
     if settings.decode_reference and not settings.decode_from_file:
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."

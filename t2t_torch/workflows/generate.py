@@ -264,15 +264,16 @@ def _check_tasks(settings: GenerateSettings) -> None:
     Raises:
       UsageError: they contradict each other.
     """
-    if settings.runner:
-        settings.executor()  # says which there are
+    if settings.has_runner():
         for flag in ("task_id", "num_concurrent_processes"):
             if getattr(settings, flag) is not None:
-                raise UsageError(f"--{flag} does not go with --runner; leave it out.")
+                raise UsageError(
+                    f"--{flag} does not go with --runner={settings.runner}; leave it out."
+                )
     elif (settings.num_tasks is None) != (settings.task_id is None):
         raise UsageError(
             "--num_tasks and --task_id go together: each of N commands says --num_tasks=N and "
-            "another --task_id, from 0 to N - 1. (With --runner, --num_tasks alone.)"
+            "another --task_id, from 0 to N - 1. (With --runner=ray, --num_tasks alone.)"
         )
 
 

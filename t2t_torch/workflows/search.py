@@ -63,6 +63,9 @@ def search(
         require(settings, *needed, "output_dir")
         output_dir = Path(str(settings.output_dir)).absolute()
         settings, known_steps = recall(settings, output_dir)
+        if settings.has_runner() and settings.storage:
+            # Its password would be written to a file.
+            raise UsageError("--storage does not go with --runner: tuners share --output_dir.")
     with running(settings, reporter):  # with the users' folders that it has taken from its start
         request = None if settings.report_only else requested_search(settings, known_steps)
         shared = _open(settings, output_dir)
@@ -158,11 +161,8 @@ def _run_ranks(settings: SearchSettings, output_dir: Path, stop: StopRequest) ->
     A tuner that dies is the end of the command, but of no trial: others continue it.
 
     Raises:
-      UsageError: the settings have a storage, whose password would be written to a file.
       T2TError: of a tuner, or one died.
     """
-    if settings.storage:
-        raise UsageError("--storage does not go with --runner, whose tuners share --output_dir.")
     given = {name: getattr(settings, name) for name in ("max_restarts", "trust_code")}
     given |= {"output_dir": str(output_dir)}
     with settings.executor() as executor, stop.as_exception():

@@ -72,7 +72,7 @@ def weights(output_dir: Path, step: int) -> bytes:
 
 
 def test_a_worker_of_ray_train_that_is_killed_changes_no_bit(tmp_path, dates):
-    if importlib.util.find_spec("ray") is None:
+    if not all(map(importlib.util.find_spec, ("ray", "pandas", "tensorboardX"))):
         pytest.skip("Ray is not installed: pip install 'ray[train]'")
     hooks = tmp_path / "my_hooks"
     hooks.mkdir()
