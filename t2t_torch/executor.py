@@ -10,14 +10,13 @@ t2t-decoder run one rank, for any other scheduler.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -222,13 +221,17 @@ def environment(slot: int, parallel: int) -> dict[str, str]:
     return added
 
 
-_PRCTL: Any = ctypes.CDLL(None).prctl if sys.platform.startswith("linux") else None
 _PR_SET_PDEATHSIG = 1
 
 
-def _follow() -> None:
-    _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+def parent_follower() -> Callable[[], Any] | None:
+    """Returns a `preexec_fn` of a process that receives SIGTERM when its parent is killed.
 
+    None where the system does not support it.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # slow to import: not for --help
 
-follow_parent = _follow if _PRCTL is not None else None
-"""`preexec_fn` of a process that receives SIGTERM when its parent is killed; None: unsupported."""
+    prctl: Any = ctypes.CDLL(None).prctl  # before the fork
+    return lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

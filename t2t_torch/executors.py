@@ -18,9 +18,9 @@ from t2t_torch.executor import (
     Executor,
     available_cpus,
     environment,
-    follow_parent,
     has_outcome,
     log_of,
+    parent_follower,
     rank_command,
     run_rank,
 )
@@ -59,7 +59,7 @@ class LocalProcesses(Executor):
                             stdout=log,
                             stderr=subprocess.STDOUT,
                             env={**os.environ, **environment(slot, slots)},
-                            preexec_fn=follow_parent,
+                            preexec_fn=parent_follower(),
                         )
                     running[rank] = slot, process
                 time.sleep(_POLL_SECONDS)

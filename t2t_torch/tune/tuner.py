@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.executor import environment, follow_parent
+from t2t_torch.executor import environment, parent_follower
 from t2t_torch.files import is_locked, open_regular, staged, write_text
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune import shared_search
@@ -113,7 +113,7 @@ class Training:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                preexec_fn=follow_parent,
+                preexec_fn=parent_follower(),
             )
         self._began = time.monotonic()
         return True

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_torch.executor import follow_parent
+from t2t_torch.executor import parent_follower
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "sinfo")
 
@@ -86,7 +86,7 @@ def running(folder: Path) -> Iterator[dict[str, str]]:
         for command in commands:
             log = stack.enter_context((folder / f"{command[0]}.out").open("wb"))
             process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, preexec_fn=follow_parent
+                command, env=environment, stdout=log, stderr=log, preexec_fn=parent_follower()
             )
             stack.callback(process.wait, 20)
             stack.callback(process.terminate)
