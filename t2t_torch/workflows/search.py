@@ -120,11 +120,13 @@ def _run(
         message(f"runs of another search are now in {old}")
     remember(settings, output_dir, request.steps_of)
     if settings.runner:
-        _run_ranks(settings, output_dir, stop)
-        shared.sync()
-        result = record()
-        publish(shared.history, shared.searcher)
-        _report(shared, result)
+        try:
+            _run_ranks(settings, output_dir, stop)
+        finally:
+            shared.sync()
+            result = record()
+            publish(shared.history, shared.searcher)
+            _report(shared, result)
         check_any_value(result)
         return result
     progress, written = SearchProgress(), -_PAGE_SECONDS
