@@ -15,7 +15,7 @@ WORKERS := -n 2 --dist=worksteal
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test quick slow coverage fault size docs check release format bench clean
+.PHONY: help quickstart venv test quick slow coverage fault engines size docs check release format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,6 +80,9 @@ coverage: .venv/developer ## run the tests and print how much of the package the
 
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/explanation/reliability.md's result
 	T2T_FAULT_PAGE=docs/explanation/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
+
+engines: .venv/developer ## run Ray, Slurm (as root) and Spark on this machine, as docs/how_to/engines.md; skips what is absent
+	$(BIN)/python -m pytest -n 0 -q -m engines tests/engines
 
 size: .venv/developer ## measure files, lines, importers, cycles: what tests/test_package_size.py holds
 	$(BIN)/python tests/test_package_size.py

@@ -75,7 +75,17 @@ _ELSEWHERE = {
 __all__ = ["__version__", "registry", *sorted(_ELSEWHERE)]  # noqa: PLE0604 -- all are strings
 
 
-class _Callable(types.ModuleType):
+class _Module(types.ModuleType):
+    """A module that pickles by its name, as cloudpickle's support of modules is for no subclass.
+
+    Ray and Spark pickle the functions of a script, with the modules that they use.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
+
+
+class _Callable(_Module):
     """A module with the name of a function: both `t2t.problem(...)` and its import work."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +93,7 @@ class _Callable(types.ModuleType):
         return getattr(importlib.import_module("t2t_torch.api"), function)(*args, **kwargs)
 
 
-class _Package(types.ModuleType):
+class _Package(_Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FUNCTIONS and isinstance(value, types.ModuleType):  # set by its import
             value.__class__ = _Callable

@@ -219,6 +219,8 @@ register_hook = Register("hook")
 """Declares a `Hook`, which watches a run."""
 register_run_kind = Register("run_kind")
 """Declares a `RunKind`, what the library does with the runs of one kind; see `run_kinds/`."""
+register_executor = Register("executor")
+"""Declares an `Executor`, which runs the parts of a command's work; see `executor.py`."""
 register_proposer = Register("proposer")
 """Declares a function that proposes problems for a table; see `declaration/proposal.py`."""
 register_reader = Register("reader", endings=(), matches=None)
@@ -353,6 +355,11 @@ def reader(name: str) -> Callable[..., Any]:
 def proposer(name: str) -> Callable[..., Any]:
     """Returns the function that proposes problems of the kind of this name."""
     return cast("Callable[..., Any]", _find("proposer", name))
+
+
+def executor(name: str) -> Callable[..., Any]:
+    """Returns the class of the executor of this name."""
+    return cast("Callable[..., Any]", _find("executor", name))
 
 
 def list_names(kind: str) -> list[str]:

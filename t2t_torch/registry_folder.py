@@ -22,7 +22,7 @@ KINDS = {
     "problem": "problems", "model": "models", "hparams": "hparams", "ranged_hparams": "hparams",
     "optimizer": "optimizers", "schedule": "schedules", "metric": "metrics", "loss": "losses",
     "hook": "hooks", "reader": "readers", "run_kind": "run_kinds",
-    "proposer": "declaration/proposers",
+    "proposer": "declaration/proposers", "executor": "executors.py",
 }  # fmt: skip
 """Every kind of thing that has names, and the folder of this package that declares them."""
 

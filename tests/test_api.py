@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -380,3 +382,10 @@ def test_a_file_of_settings_is_read_by_every_function(tmp_path):
         t2t.evaluate(None, config=file)
     with pytest.raises(t2t.T2TError, match="nothing' is not a run directory"):
         t2t.export(None, None, config=file)
+
+
+def test_the_package_and_modules_with_names_of_functions_are_pickled_by_name():
+    """Ray and Spark pickle them with the functions of a script that use them."""
+    for name in ("t2t_torch", "t2t_torch.export", "t2t_torch.problem"):
+        module = importlib.import_module(name)
+        assert pickle.loads(pickle.dumps(module)) is module

@@ -29,7 +29,7 @@ COMMANDS = sorted(commands.COMMANDS)
 LAYERS = {
     "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
     "search_space": 0, "settings": 0, "trust": 0, "registry_folder": 0, "reporter": 0, "signals": 0,
-    "yaml_file": 0, "remote": 0, "atomic_files": 0,
+    "yaml_file": 0, "remote": 0, "atomic_files": 0, "executor": 0, "executors": 0,
     "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "hparam_groups": 1,
     "problem": 2, "text_problem": 2, "problem_types": 2, "declaration": 2, "problems": 2,

@@ -25,6 +25,7 @@ from t2t_torch.signals import EarlyExit, SignalStop, ending_on_signals
 if TYPE_CHECKING:
     from t2t_torch.export.settings import ExportSettings
     from t2t_torch.interop.settings import ImportSettings
+    from t2t_torch.workflows.decode import DecodeSettings
     from t2t_torch.workflows.generate import DatagenSettings
     from t2t_torch.workflows.quick import QuickSettings
     from t2t_torch.workflows.train_settings import TrainSettings
@@ -131,7 +132,15 @@ trainer = Command(
 )
 
 
-decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", "decode")
+def _decode(settings: DecodeSettings) -> None:
+    from t2t_torch.workflows.decode import decode
+
+    # The tasks of a runner are cancelled; otherwise the journal needs no care.
+    with ending_on_signals() if settings.runner else contextlib.nullcontext():
+        decode(settings)
+
+
+decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", _decode)
 
 
 predict = Command(

@@ -29,6 +29,7 @@ from t2t_torch.data.raw_file import samples_of, seeded
 from t2t_torch.data.shards import Ragged, Rows, value_dtype
 from t2t_torch.data.shuffle import Shuffle
 from t2t_torch.errors import DataError, T2TError
+from t2t_torch.executor import available_cpus
 from t2t_torch.features import UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import MAX_LISTED, BadRecords
@@ -290,13 +291,6 @@ class Encoder:
                 initargs=(self._make_features, self._skip_unfit),
             )
         return self._pool
-
-
-def available_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def encode_chunk(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pydantic
 from absl import logging
 
-from t2t_torch import errors, registry
+from t2t_torch import registry
 from t2t_torch.atomic_files import sync, write_text
 from t2t_torch.data import encoding, publish, raw_file, vocabulary_builder
 from t2t_torch.data.manifest import Manifest, RawFileEntry, StoredEntry, datagen_command, fault_of
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
-from t2t_torch.errors import DataError, T2TError, UsageError, require
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.executor import Executor, map_ranks
 from t2t_torch.files import copy_regular, read_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
-from t2t_torch.reporter import bar
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -592,116 +591,64 @@ class Tasks:
         )
 
 
-# Retries of a task whose worker dies: a machine may leave the cluster, but a task that dies four
-# times probably dies because of the data.
-_RETRIES = 3
-
-
-def generate_on_ray(
+def generate_by_ranks(
     problem: Problem,
     data_dir: str | Path,
     tmp_dir: str | Path,
+    executor: Executor,
     *,
     num_tasks: int | None = None,
     overwrite: bool = False,
-    progress: bool = True,
     **settings: Any,
 ) -> Manifest:
-    """Generates a data set with Ray, which runs and retries the tasks of an array (`run_task`).
+    """Generates a data set by the tasks of an array (`run_task`), each a rank of an executor.
 
-    The cluster is given by the environment variable RAY_ADDRESS; without it, Ray is started on this
-    machine.  All machines need this library, and `data_dir` and the users' folders at the same
-    paths.  The shards are byte-identical to those of `generate_data`.
+    All machines need this library, and `data_dir` and the users' folders at the same paths.  The
+    shards are byte-identical to those of `generate_data`.
 
     Args:
-      problem: registered problem to generate; the workers look it up by name.
+      problem: registered problem to generate; the ranks look it up by name.
       data_dir: output folder, shared by all machines.
       tmp_dir: folder of raw files, shared or not.
-      num_tasks: number of tasks; by default one for each CPU of the cluster.
+      executor: executor of the tasks.
+      num_tasks: number of tasks; by default as many as the executor runs at once.
       overwrite: True to replace existing data, also with different settings.
-      progress: True to show a progress bar on stderr.
       settings: `seed`, `max_cases` and `on_bad_record`, as for `generate_data`.
 
     Raises:
-      UsageError: Ray is not installed.
-      DataError: as `run_task`, or the worker of a task died repeatedly.
+      UsageError: the executor is not installed, or `num_tasks` is needed.
+      T2TError: as `run_task`, or a task died.
     """
-    ray = require("ray", "ray", "--runner=ray needs Ray")
     folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
-    request = publish.DatasetRequest.of(problem, folder, raw_folder, **settings)
-    usr_dirs = [str(Path(directory).resolve()) for directory in registry.usr_dirs()]
-    with _cluster(ray):
-        count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    place = folder / f".{problem.dataset_name}.ranks"
+    with executor:
+        request = publish.DatasetRequest.of(problem, folder, raw_folder, **settings)
+        count = num_tasks or executor.slots()
+        if not count:
+            raise UsageError("--runner needs --num_tasks, the number of its tasks.")
         tasks = Tasks(request, count)
         plan, manifest = tasks.begin(overwrite=overwrite, replace_all=overwrite)
         if manifest is not None:
+            shutil.rmtree(place, ignore_errors=True)
             return manifest
         assert plan is not None
-        logging.info("%s: %d tasks on Ray", request.name, count)
-        options = {**settings, "num_tasks": count, "overwrite": overwrite, "num_processes": 1}
-        _run_all(ray, (problem.full_name, usr_dirs, folder, raw_folder), options, progress=progress)
+        logging.info("%s: %d tasks", request.name, count)
+        job: dict[str, Any] = {
+            "problem": problem.full_name,
+            "data_dir": str(folder),
+            "tmp_dir": str(raw_folder),
+        }
+        job |= {**settings, "overwrite": overwrite, "plan": plan.identity}
+        map_ranks(executor, f"{__name__}:run_rank", job, count, place)
         outcome = tasks.finish(plan)
+    shutil.rmtree(place)
     if outcome.manifest is None:
         raise DataError(f"The tasks {outcome.missing} of {request.name!r} did not end. Run again.")
     return outcome.manifest
 
 
-def _run_all(
-    ray: Any, what: tuple[str, list[str], Path, Path], options: dict[str, Any], *, progress: bool
-) -> None:
-    """Runs all tasks and waits for them; the first error cancels the others."""
-    remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
-    count = options["num_tasks"]
-    waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
-    with bar(show=progress, desc=f"{what[0]} on Ray", total=count, unit=" tasks") as shown:
-        try:
-            while waiting:
-                done, waiting = ray.wait(waiting)
-                if fault := ray.get(done[0]):
-                    kind, message = fault
-                    raise getattr(errors, kind, DataError)(message)
-                shown.update()
-        except ray.exceptions.RayError as error:
-            raise DataError(
-                f"A task of {what[0]!r} died on Ray, {_RETRIES + 1} times: {error}\n"
-                "Look at the cluster's memory and disks, and run it again: what other tasks "
-                "have made is kept."
-            ) from error
-        finally:
-            for task in waiting:
-                ray.cancel(task, force=True)
-
-
-def _run(
-    name: str, usr_dirs: list[str], folder: Path, raw_folder: Path, options: dict[str, Any]
-) -> tuple[str, str] | None:
-    """Runs a task in a worker of Ray; returns the type and the message of a T2TError.
-
-    Ray would add the traceback to the message of an exception.
-    """
-    for directory in usr_dirs:
-        registry.import_usr_dir(directory)
-    try:
-        run_task(registry.problem(name), folder, raw_folder, progress=False, **options)
-    except T2TError as error:
-        return type(error).__name__, str(error)
-    return None
-
-
-@contextlib.contextmanager
-def _cluster(ray: Any) -> Iterator[None]:
-    """Connects to the cluster or starts one, unless Ray is initialized already."""
-    if ray.is_initialized():
-        yield
-        return
-    here = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
-    try:
-        ray.init(logging_level="WARNING", **here)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"Ray cannot be reached: {error}. Look at RAY_ADDRESS, or unset it to run Ray here."
-        ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
+def run_rank(settings: Mapping[str, Any], rank: int, count: int) -> None:
+    """Generates a part in a process of an executor; see `generate_by_ranks`."""
+    options = {name: value for name, value in settings.items() if name not in ("problem", "plan")}
+    options |= {"task_id": rank, "num_tasks": count, "num_processes": 1, "progress": False}
+    run_task(registry.problem(settings["problem"]), **options)

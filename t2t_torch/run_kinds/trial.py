@@ -38,7 +38,7 @@ class TrialRun(RunKind):
         "decode": (
             *_OF_A_PROBLEM,
             *("decode_reference", "score_file", "decode_hparams", "decode_shards"),
-            "decode_interactive",
+            *("decode_interactive", "runner", "runner_option"),
         ),
         "search": (
             *("problem", "model", "hparams_set", "hparams", "hparams_range", "ranges"),

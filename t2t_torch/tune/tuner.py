@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import signal
@@ -12,11 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from t2t_torch.atomic_files import is_locked, staged, write_text
-from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
+from t2t_torch.executor import environment, parent_follower
 from t2t_torch.files import open_regular
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune import shared_search
@@ -115,7 +114,7 @@ class Training:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                preexec_fn=_follow_parent if _PRCTL is not None else None,
+                preexec_fn=parent_follower(),
             )
         self._began = time.monotonic()
         return True
@@ -140,15 +139,6 @@ class Training:
             self._process.wait()
 
 
-_PRCTL: Any = ctypes.CDLL(None).prctl if sys.platform.startswith("linux") else None
-_PR_SET_PDEATHSIG = 1
-
-
-def _follow_parent() -> None:
-    """Makes the new process receive SIGTERM when the tuner is killed."""
-    _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-
-
 def _why(directory: Path, code: int) -> str:
     """Returns the last error output of a training process."""
     status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -160,28 +150,6 @@ def _why(directory: Path, code: int) -> str:
     errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     words = " ".join(lines[errors[-1] :]) if errors and code > 0 else "".join(lines[-1:])
     return f"{status}: {words[:_MAX_ERROR_LENGTH]}" if words else status
-
-
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_NVIDIA = Path("/proc/driver/nvidia/gpus")
-
-
-def environment(slot: int, parallel: int) -> dict[str, str]:
-    """Returns additional environment variables for the training in a slot.
-
-    Settings of the user are kept: OMP_NUM_THREADS, and the GPUs in CUDA_VISIBLE_DEVICES.
-
-    Args:
-      slot: index of the slot, from 0.
-      parallel: number of slots.
-    """
-    threads = str(max(available_cpus() // parallel, 1))
-    added = {name: threads for name in _THREADS if name not in os.environ}
-    count = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
-    if devices := [device for device in named.split(",") if device]:
-        added["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
-    return added
 
 
 _POLL_SECONDS = 0.05  # polling interval of the processes

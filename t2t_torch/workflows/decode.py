@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
-from t2t_torch.files import check_target, is_stream
+from t2t_torch.executor import RunnerSettings, map_ranks
+from t2t_torch.files import check_target, is_replaced, is_stream
 from t2t_torch.reporter import Reporter, output
 from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.trust import running
@@ -26,7 +29,7 @@ DECODED_PROBLEM = hp(
 )
 
 
-class DecodeSettings(context.TrainedSettings):
+class DecodeSettings(context.TrainedSettings, RunnerSettings):
     """Decodes with a trained model: a file, a data set, or typed inputs.
 
         t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
@@ -62,7 +65,8 @@ class DecodeSettings(context.TrainedSettings):
     decode_shards: int = hp(
         1,
         "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it "
-        "those that are not there yet are decoded, and all are joined.",
+        "those that are not there yet are decoded, and all are joined. With --runner each is one "
+        "of its tasks.",
         low=1,
         high=100000,
     )
@@ -145,6 +149,12 @@ def _check_settings(settings: DecodeSettings, hparams: DecodeHParams) -> None:
         raise UsageError(f"{' and '.join(given)}: give one of them.")
     if hparams.shards > 1 and (settings.score_file or settings.decode_interactive):
         raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
+    has_parts = settings.decode_from_file and settings.decode_shards > 1 and hparams.shard_id < 0
+    if settings.has_runner() and not has_parts:
+        raise UsageError(
+            "--runner decodes the parts of a file: give --decode_from_file and --decode_shards, "
+            "the number of parts from 2 on, without shard_id."
+        )
     if settings.decode_reference and not settings.decode_from_file:
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."
@@ -215,13 +225,54 @@ def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     predictor = _load(settings, hparams)
     path = files.output_name(predictor, source, target, hparams, shard)
     check_target(path, *read)
+    if settings.runner and is_replaced(path):
+        _decode_parts(settings, predictor, source, path)
     decoded = files.decode_file(predictor, source, target, hparams)
+    if settings.runner:  # the parts are joined
+        shutil.rmtree(_ranks(path))
+        for part in (Shard(rank, hparams.shards) for rank in range(hparams.shards)):
+            files.output_name(predictor, source, target, hparams, part).unlink(missing_ok=True)
     report_file(f"{decoded}: {path}", path)
     if references is not None:
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         lines = files.output_lines(predictor, decoded.predictions, best)
         names = text_scores.scores_of(predictor.features)
         report_file(text_scores.table(lines, references, names), path)
+
+
+def _ranks(path: Path) -> Path:
+    return path.with_name(f"{path.name}.ranks").resolve()
+
+
+def _decode_parts(
+    settings: DecodeSettings, predictor: Predictor | LabelPredictor, source: Path, path: Path
+) -> None:
+    """Decodes the parts of a file as ranks of an executor, which leave journals to be joined.
+
+    All ranks decode with the checkpoint that was loaded here, also if the run is still trained.
+    """
+    given = {name: value for name, value in settings if name in settings.given}
+    for name in ("runner", "runner_option", "decode_shards", "decode_reference", "t2t_usr_dir"):
+        given.pop(name, None)
+    given["output_dir"] = ",".join(str(Path(run).resolve()) for run in settings.runs)
+    given["decode_from_file"] = str(source.resolve())
+    if settings.decode_to_file:
+        given["decode_to_file"] = str(path.resolve())
+    step = predictor.run.step if predictor.run and len(settings.runs) == 1 else 0
+    is_here = Path(settings.runs[0], f"ckpt-{step}").is_dir()  # not so of an exported model
+    if is_here and settings.checkpoint_path in (None, "best", "latest"):
+        given["checkpoint_path"] = str(step)
+    state = source.stat()
+    job = {"settings": given, "inputs": [state.st_size, state.st_mtime_ns]}
+    with settings.executor() as executor:
+        map_ranks(executor, f"{__name__}:decode_rank", job, settings.decode_shards, _ranks(path))
+
+
+def decode_rank(job: Mapping[str, Any], rank: int, count: int) -> None:
+    """Decodes a part in a process of an executor."""
+    settings = job["settings"]
+    changes = f"{settings.get('decode_hparams', '')},shard_id={rank}".removeprefix(",")
+    decode(DecodeSettings(**{**settings, "decode_shards": count, "decode_hparams": changes}))
 
 
 def _score_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:

@@ -22,6 +22,7 @@ from absl import logging
 from t2t_torch import registry
 from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import UsageError
+from t2t_torch.executor import RunnerSettings
 from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from t2t_torch.declaration.draft import Draft
 
 
-class GenerateSettings(UsrDirSettings):
+class GenerateSettings(UsrDirSettings, RunnerSettings):
     """Settings of the generation of data."""
 
     problem: str | None = hp(
@@ -72,7 +73,7 @@ class GenerateSettings(UsrDirSettings):
     )
     num_tasks: int | None = hp(
         None,
-        "Number of tasks that share the work; each is one command, or one task of Ray.",
+        "Number of tasks that share the work; each is one command, or one of --runner.",
         low=1,
         high=100000,
     )
@@ -81,9 +82,6 @@ class GenerateSettings(UsrDirSettings):
         "Index of this command's task, from 0 to --num_tasks - 1; the last to finish combines"
         " the data.",
         low=0,
-    )
-    runner: Literal["local", "ray"] = hp(
-        "local", "Executor: local processes, or the Ray cluster at RAY_ADDRESS."
     )
     import_tfrecords: str | None = hp_path(
         "Directory of tensor2tensor whose data of --problem is imported, with the same ids "
@@ -183,8 +181,10 @@ def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Pa
     num_tasks, task_id = settings.num_tasks, settings.task_id
     processes = settings.num_concurrent_processes
     manifest: Manifest | None
-    if settings.runner == "ray":
-        manifest = data.generate_on_ray(problem, data_dir, tmp_dir, num_tasks=num_tasks, **options)
+    if settings.runner:
+        options["num_tasks"] = num_tasks
+        executor = settings.executor()
+        manifest = data.generate_by_ranks(problem, data_dir, tmp_dir, executor, **options)
     elif num_tasks is not None and task_id is not None:
         options |= {"task_id": task_id, "num_tasks": num_tasks, "num_processes": processes}
         outcome = data.run_task(problem, data_dir, tmp_dir, **options)
@@ -260,15 +260,17 @@ def merge_labels(name: str, tmp_dir: Path, *, may_change: bool = True) -> dict[s
 
 
 def _check_tasks(settings: GenerateSettings) -> None:
-    """Checks the settings of tasks and of Ray.
+    """Checks the settings of tasks and of their executor.
 
     Raises:
       UsageError: they contradict each other.
     """
-    if settings.runner == "ray":
+    if settings.has_runner():
         for flag in ("task_id", "num_concurrent_processes"):
             if getattr(settings, flag) is not None:
-                raise UsageError(f"--{flag} does not go with --runner=ray; leave it out.")
+                raise UsageError(
+                    f"--{flag} does not go with --runner={settings.runner}; leave it out."
+                )
     elif (settings.num_tasks is None) != (settings.task_id is None):
         raise UsageError(
             "--num_tasks and --task_id go together: each of N commands says --num_tasks=N and "

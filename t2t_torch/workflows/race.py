@@ -316,7 +316,7 @@ class Race:
 
     def _train(self, tasks: Sequence[tuple[Candidate, float]]) -> None:
         """Trains candidates to a share of their steps, as many at once as there are processors."""
-        from t2t_torch.tune.tuner import environment
+        from t2t_torch.executor import environment
 
         waiting = [one for one in tasks if one[0].name not in self._failed]
         waiting = [one for one in waiting if not self._is_reached(*one)]
@@ -423,7 +423,7 @@ def _planned(folder: Path) -> list[Candidate]:
 
 def slots() -> int:
     """Returns the number of trainings at once."""
-    from t2t_torch.data.encoding import available_cpus
+    from t2t_torch.executor import available_cpus
 
     return max(1, available_cpus())
 

@@ -8,13 +8,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import remote
 from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.executor import map_ranks
 from t2t_torch.reporter import CONSOLE, Reporter, current, message, output
 from t2t_torch.reports.section import aligned, cut
 from t2t_torch.settings import require
@@ -63,6 +64,9 @@ def search(
         require(settings, *needed, "output_dir")
         output_dir = Path(str(settings.output_dir)).absolute()
         settings, known_steps = recall(settings, output_dir)
+        if settings.has_runner() and settings.storage:
+            # Its password would be written to a file.
+            raise UsageError("--storage does not go with --runner: tuners share --output_dir.")
     with running(settings, reporter):  # with the users' folders that it has taken from its start
         request = None if settings.report_only else requested_search(settings, known_steps)
         shared = _open(settings, output_dir)
@@ -117,6 +121,16 @@ def _run(
     if (old := claim_runs(output_dir, shared.id)) is not None:
         message(f"runs of another search are now in {old}")
     remember(settings, output_dir, request.steps_of)
+    if settings.runner:
+        try:
+            _run_ranks(settings, output_dir, stop)
+        finally:
+            shared.sync()
+            result = record()
+            publish(shared.history, shared.searcher)
+            _report(shared, result)
+        check_any_value(result)
+        return result
     progress, written = SearchProgress(), -_PAGE_SECONDS
 
     def show(changed: bool) -> None:
@@ -143,6 +157,27 @@ def _run(
     if result.over and not stop:
         check_any_value(result)
     return result
+
+
+def _run_ranks(settings: SearchSettings, output_dir: Path, stop: StopRequest) -> None:
+    """Runs tuners as ranks of an executor, which join the search and train one trial at a time.
+
+    A tuner that dies is the end of the command, but of no trial: others continue it.
+
+    Raises:
+      T2TError: of a tuner, or one died.
+    """
+    given = {name: getattr(settings, name) for name in ("max_restarts", "trust_code")}
+    given |= {"output_dir": str(output_dir)}
+    with settings.executor() as executor, stop.as_exception():
+        function = f"{__name__}:search_rank"
+        map_ranks(executor, function, given, settings.parallel, output_dir / "ranks")
+    shutil.rmtree(output_dir / "ranks")
+
+
+def search_rank(settings: Mapping[str, Any], rank: int, count: int) -> None:
+    """Joins a search with one training at a time, in a process of an executor."""
+    search(SearchSettings(**settings))
 
 
 def _report(shared: SharedSearch, result: SearchRecord) -> SearchRecord:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch import errors, registry, search_space, trust
 from t2t_torch.atomic_files import write_text
+from t2t_torch.executor import RunnerSettings
 from t2t_torch.files import read_json
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from t2t_torch.tune.search_target import SearchTarget
 
 
-class SearchSettings(trust.CodeSettings):
+class SearchSettings(trust.CodeSettings, RunnerSettings):
     """Hyperparameter search: trains many trials, stops bad ones early, reports the best.
 
         t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
@@ -91,7 +92,12 @@ class SearchSettings(trust.CodeSettings):
     worker_gpu: int | None = hp(
         None, "1: a GPU for each training, if there are any; 0: the CPU.", low=0
     )
-    parallel: int = hp(1, "Number of concurrent trainings.", low=1, high=1024)
+    parallel: int = hp(
+        1,
+        "Number of concurrent trainings; with --runner each is one of its tasks.",
+        low=1,
+        high=1024,
+    )
     divisor: float | None = hp(
         None, "Reduction factor: one of this many trials continues at each rung; default: 4."
     )
@@ -130,7 +136,10 @@ _TOGETHER = (
     ("mode", "bracket_rungs"),
 )
 """Settings of which none is remembered if one is given: what it says is all that is said."""
-_OF_ONE_START = ("output_dir", "parallel", "max_restarts", "report_only", "trust_code")
+_OF_ONE_START = (
+    *("output_dir", "parallel", "max_restarts", "report_only", "trust_code"),
+    *RunnerSettings.declared(),
+)
 """Settings that are not taken from the beginning of a search."""
 
 

@@ -93,9 +93,9 @@ def test_two_tasks_of_the_same_number_at_once_do_not_harm_each_other(tmp_path, u
         (["--task_id=2", "--num_tasks=2"], "--task_id=2: with --num_tasks=2 the last is 1"),
         (["--task_id=-1", "--num_tasks=2"], "task_id"),
         (["--num_tasks=0"], "num_tasks"),
-        (["--runner=ray", "--task_id=1"], "--task_id does not go with --runner=ray"),
+        (["--runner=ray", "--task_id=1"], "--task_id does not go with --runner=ray;"),
         (["--runner=ray", "--num_concurrent_processes=1"], "--num_concurrent_processes does not"),
-        (["--runner=slurm"], "runner"),
+        (["--runner=slurn"], "Did you mean 'slurm'"),
         (["--on_bad_record=mend"], "on_bad_record"),
     ],
 )

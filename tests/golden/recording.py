@@ -54,8 +54,13 @@ RENAMED: dict[str, dict[str, str]] = {"flags": {}, "errors": {}, "hparams": {}}
 # (command, flag) -> default now, where it was meant to change.
 CHANGED_DEFAULTS: dict[tuple[str, str], Any] = {
     # None: 0.1 for the loss, as before, and 0 for other metrics.
-    ("trainer", "eval_early_stopping_metric_delta"): None
+    ("trainer", "eval_early_stopping_metric_delta"): None,
+    # None: in this command, as before.
+    ("datagen", "runner"): None,
 }
+
+# (command, flag) -> type now: executors are registered.
+CHANGED_TYPES = {("datagen", "runner"): "string"}
 
 # Set -> its `activation_dtype` now: bfloat16 by name was up to fifty times slower than float32 on a
 # processor without its instructions.
@@ -469,6 +474,8 @@ def renamed(recorded: dict[str, Any]) -> dict[str, Any]:
     }
     for (command_name, name), default in CHANGED_DEFAULTS.items():
         flags[command_name][name][1] = default
+    for (command_name, name), kind in CHANGED_TYPES.items():
+        flags[command_name][name][0] = kind
     errors = {
         RENAMED["errors"].get(name, name): [RENAMED["errors"].get(base, base), code]
         for name, (base, code) in recorded["errors"].items()
