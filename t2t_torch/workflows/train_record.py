@@ -237,8 +237,9 @@ def _estimated_steps(settings: TrainSettings, named: TaskRecord, resolved: HPara
         return 0
     batches = batches_of_epoch(problem, Path(settings.data_dir), resolved)
     accumulated = resolved.optimizer_multistep_accumulate_steps or 1
+    of_step = settings.deterministic_world or accumulated * processes()
     epochs: int = settings.train_epochs
-    return max(1, round(epochs * batches / (accumulated * processes())))
+    return max(1, round(epochs * batches / of_step))
 
 
 def _report_warm_up(
