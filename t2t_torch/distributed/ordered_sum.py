@@ -110,12 +110,8 @@ class OrderedSum:
 
     def __init__(self, model: nn.Module, count: int, start: int, world: World) -> None:
         self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self._buffers = [
-            (f"{name}.{buffer}", values)
-            for name, module in model.named_modules()
-            for buffer, values in module.named_buffers(recurse=False)
-            if buffer not in module._non_persistent_buffers_set
-        ]
+        stored = model.state_dict(keep_vars=True).items()
+        self._buffers = [one for one in stored if not isinstance(one[1], nn.Parameter)]
         self._count, self._start, self._world = count, start, world
         self._place = {leaf: place for place, leaf in enumerate(in_order(count))}
 

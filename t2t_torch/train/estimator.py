@@ -19,6 +19,7 @@ import t2t_torch
 from t2t_torch import errors, mode, reporter, signals
 from t2t_torch.distributed import network
 from t2t_torch.distributed.ordered_sum import OrderedSum
+from t2t_torch.distributed.peers import is_of_exchange
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.loss import total_loss
@@ -488,7 +489,7 @@ class Estimator:
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = TrainProgress(config.train_steps, shown=world.leads, counted=task.counted)
-        self._stop_asked = self._ends_early = False
+        self._stop_asked = self._ends_early = self._has_lost_peer = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
         """Trains until `until` steps are completed or a signal arrives; saves at the end.
@@ -841,7 +842,7 @@ class Estimator:
 
     def close(self) -> None:
         """Closes the reports and unlocks the run directory."""
-        self._agree.finish()
+        self._agree.finish(failed=self._has_lost_peer)
         self.saving.close()
         if self.run is not None:
             for hook in self.hooks:
@@ -870,7 +871,12 @@ class Estimator:
         self._generators.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        self._has_lost_peer = is_of_exchange(error)
+        if self._has_lost_peer and self.run is not None:
+            self.saving.save_alone(self.run, self.state, self.hooks)
         if kind is not None:
             self.hooks = ()  # not a regular end of training
         try:

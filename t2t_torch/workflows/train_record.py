@@ -329,7 +329,9 @@ def training(
     recorded = next((start.get("threads", 0) for start in starts_of(directory.path)[-1:]), 0)
     keep_freed_memory()
     with (
-        join_world(use_gpu=settings.worker_gpu > 0) as world,
+        join_world(
+            use_gpu=settings.worker_gpu > 0, exchange_timeout=settings.exchange_timeout
+        ) as world,
         chosen_threads(settings.threads, recorded),
         restored_generators(),
         stop,

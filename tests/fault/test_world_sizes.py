@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import signal
+import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +17,7 @@ import processes
 import pytest
 import torch
 from conftest import SMOOTH, reports_of
+from processes import LONGEST_EXCHANGE
 from safetensors.torch import load_file
 from torch import nn
 
@@ -274,3 +279,48 @@ def test_a_model_whose_gradients_or_buffers_depend_on_its_process(layers, messag
     output.sum().backward()
     with pytest.raises(HParamsError, match=message):
         ordered.add(0, torch.zeros(4))
+
+
+SECONDS_TO_NAME = 3  # beside the time-out
+
+
+@pytest.mark.parametrize(
+    ("number", "faults", "message"),
+    [
+        (signal.SIGKILL, {}, "rank 1 on host {} did not answer: killed, stopped, or its host"),
+        (None, {"error": [1, 6]}, "rank 1 on host {} failed: ValueError: spam."),
+        pytest.param(
+            signal.SIGSTOP, {}, "rank 1 on host {} did not answer", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            None,
+            {"hang": [1, 6]},
+            "rank 1 on host {} runs, but took no part in an exchange: raise --exchange_timeout",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_error_names_who_is_missing_and_the_last_step_is_saved(
+    data_dir, tmp_path, number, faults, message
+):
+    told = {
+        "data_dir": str(data_dir),
+        "output_dir": str(tmp_path / "run"),
+        "until": 100_000,
+        "hparams": SMOOTH,
+        "faults": faults,
+        "exchange_timeout": LONGEST_EXCHANGE,
+    }
+    leader, other = processes.start_world(tmp_path / "errors", 2, processes.train, told)
+    if number:
+        file = tmp_path / "run" / "metrics.jsonl"
+        other.wait_until(lambda: file.exists() and file.read_text().count("\n") >= 3)
+        os.kill(other.pid, number)
+    began = time.monotonic()
+    assert leader.wait() == 1
+    other.kill()
+    assert time.monotonic() - began < LONGEST_EXCHANGE + SECONDS_TO_NAME
+    assert message.format(socket.gethostname()) in leader.said
+    newest = CheckpointDirectory(tmp_path / "run").newest()
+    assert f"a process was lost: step {newest.step} is saved" in leader.said
+    assert newest.step == (5 if faults else newest.step) >= 3
