@@ -55,8 +55,16 @@ class Peers:
           T2TError: an exchange of the block failed; names the processes that are missing.
         """
         store = self._store.clone()  # a client of its own: another's wait does not delay it
-        beat = threading.Thread(target=self._beat, args=(store,), name="t2t-alive", daemon=True)
-        beat.start()
+
+        def beat() -> None:
+            count = 0
+            with contextlib.suppress(RuntimeError):  # the store has ended: so does the run
+                while not self._ends.is_set():
+                    count += 1
+                    store.set(f"t2t/alive/{self._rank}", json.dumps([self._host, count]))
+                    self._ends.wait(_SECONDS)
+
+        threading.Thread(target=beat, name="t2t-alive", daemon=True).start()
         try:
             yield
         except Exception as error:
@@ -66,14 +74,6 @@ class Peers:
             raise T2TError(f"{self._missing()}  (Reported here: {_first_line(error)})") from error
         finally:
             self._ends.set()
-
-    def _beat(self, store: Any) -> None:
-        count = 0
-        with contextlib.suppress(RuntimeError):  # the store has ended: so does the run
-            while not self._ends.is_set():
-                count += 1
-                store.set(f"t2t/alive/{self._rank}", json.dumps([self._host, count]))
-                self._ends.wait(_SECONDS)
 
     def _leave(self, reason: str) -> None:
         with contextlib.suppress(RuntimeError):
@@ -85,13 +85,16 @@ class Peers:
         try:
             self._leave("")
             before = self._signs()
-            time.sleep(_WATCHED)
-            after, left = self._signs(), self._reasons()
+            time.sleep(_WATCHED + _SECONDS * (self._rank == 0))  # may have the store: is the last
+            after = self._signs()
+            keys = {rank: f"t2t/left/{rank}" for rank in range(self._size)}
+            written = {rank: key for rank, key in keys.items() if self._store.check([key])}
+            left = {rank: self._store.get(key).decode() for rank, key in written.items()}
         except RuntimeError as error:
             at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             return (
-                f"the host of the rendezvous, {at}, does not answer: {_first_line(error)}. Start "
-                "the command again there, or with another --rdzv-endpoint."
+                f"the store of the processes at {at} does not answer: rank 0, or the host of "
+                f"--rdzv-endpoint, is lost. {_first_line(error)}"
             )
         failed = {rank: reason for rank, reason in left.items() if reason}
         silent = [r for r in range(self._size) if r not in left and before[r] == after[r]]
@@ -112,10 +115,6 @@ class Peers:
             json.loads(self._store.get(key)) if self._store.check([key]) else ("unknown", 0)
             for key in keys
         ]
-
-    def _reasons(self) -> dict[int, str]:
-        keys = {rank: f"t2t/left/{rank}" for rank in range(self._size)}
-        return {r: self._store.get(k).decode() for r, k in keys.items() if self._store.check([k])}
 
 
 def _name(signs: Sequence[Sequence[Any]], rank: int) -> str:
