@@ -189,17 +189,7 @@ def train_step(
 
     # Forward and backward passes; sums over all processes.
     network.share_buffers(run.model, world.size)
-    totals = _gradients(run, batches, state.seed)
-    if run.ordered is not None:
-        totals = run.ordered.finish()
-    elif (
-        world.size > 1
-        and task.automatic_optimization
-        and not network.exchanges_gradients(run.network)
-    ):
-        network.average_gradients(run.model, world.size)
-    if run.ordered is None:
-        world.sum(totals)
+    totals = _sum(run, _gradients(run, batches, state.seed), world)
     if not task.automatic_optimization:
         norm = task.state.gradient_norm().to(run.device)
         skipped = (~(totals[0] + norm).isfinite()).float()
@@ -225,6 +215,19 @@ def train_step(
     run.precision.update(skipped)
     _complete(run, state, totals, norm, skipped)
     return totals, norm
+
+
+def _sum(run: TrainState, totals: Tensor, world: World) -> Tensor:
+    """Sums the gradients, unless the passes have done it, and the totals over all processes."""
+    if run.ordered is not None:
+        return run.ordered.finish()
+    if (
+        world.size > 1
+        and run.task.automatic_optimization
+        and not network.exchanges_gradients(run.network)
+    ):
+        network.average_gradients(run.model, world.size)
+    return world.sum(totals)
 
 
 def _complete(

@@ -222,9 +222,8 @@ def dry_run_lines(
     seed = DEFAULT_SEED if seed is None else seed
     source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
     accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
-    batches, each = accumulate * world.size, f"{world.size} processes x {accumulate} each"
-    if config is not None and config.deterministic_world:
-        batches, each = config.deterministic_world, "--deterministic_world"
+    batches = (config and config.deterministic_world) or accumulate * world.size
+    each = f"{world.size} processes x {batches / world.size:g} each"
     if config is not None:
         epoch = 0 if source.report.mixed_tokens else source.report.batches
         state = TrainerState(epoch_batches=epoch, batches_per_step=batches)
