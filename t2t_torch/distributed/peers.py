@@ -54,11 +54,11 @@ class Peers:
         Raises:
           T2TError: an exchange of the block failed; names the processes that are missing.
         """
-        store = self._store.clone()  # a client of its own: another's wait does not delay it
 
         def beat() -> None:
             count = 0
             with contextlib.suppress(RuntimeError):  # the store has ended: so does the run
+                store = self._store.clone()  # a client of its own: another's wait does not delay it
                 while not self._ends.is_set():
                     count += 1
                     store.set(f"t2t/alive/{self._rank}", json.dumps([self._host, count]))

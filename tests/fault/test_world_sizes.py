@@ -194,6 +194,7 @@ def test_one_two_three_and_one_processes_keep_the_batch(run, tmp_path):
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 def test_without_it_the_batch_follows_and_every_row_still_comes_once_an_epoch(run, tmp_path):
     """Two steps of one batch, three of two, and the rest of two epochs of ten in steps of three."""
     epochs = {"keep_global_batch": False, "train_epochs": 2}
@@ -287,7 +288,12 @@ SECONDS_TO_NAME = 3  # beside the time-out
 @pytest.mark.parametrize(
     ("number", "faults", "message"),
     [
-        (signal.SIGKILL, {}, "rank 1 on host {} did not answer: killed, stopped, or its host"),
+        pytest.param(
+            signal.SIGKILL,
+            {},
+            "rank 1 on host {} did not answer: killed, stopped, or its host",
+            marks=pytest.mark.slow,
+        ),
         (None, {"error": [1, 6]}, "rank 1 on host {} failed: ValueError: spam."),
         pytest.param(
             signal.SIGSTOP, {}, "rank 1 on host {} did not answer", marks=pytest.mark.slow
