@@ -67,7 +67,8 @@ SMALL = {
 }
 NOT_OURS = set(
     "--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode --no-deps "
-    "--hypothesis-profile --quick --local --test --nodes --gpus-per-node --time".split()
+    "--hypothesis-profile --quick --local --test --nodes --gpus-per-node --time --nnodes "
+    "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --local-addr".split()
 )
 """torchrun's, TensorBoard's, Slurm's, pip's, pytest's, Determined's."""
 BENCHMARK_FLAGS = {

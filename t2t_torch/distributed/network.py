@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from t2t_torch.distributed import process_group
+from t2t_torch.distributed import ordered_sum, process_group
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.recurrent import CarriedMemory
 
@@ -115,7 +115,9 @@ _FOR_PARTS = "adam true_adam multistep_adam adam_w adagrad lamb momentum radam r
 _BUFFER = 1 << 24  # elements averaged at once
 
 
-def network(objective: nn.Module, hparams: HParams, world: World) -> nn.Module:
+def network(
+    objective: nn.Module, hparams: HParams, world: World, *, in_order: bool = False
+) -> nn.Module:
     """Returns the network for training: an objective whose gradients are averaged.
 
     Layers (the members of ModuleLists) are compiled and checkpointed if the hparams say so; this
@@ -127,12 +129,16 @@ def network(objective: nn.Module, hparams: HParams, world: World) -> nn.Module:
         weights.  With `shard_weights` parameters become DTensors: create the optimizer afterwards.
       hparams: compile, activation_checkpointing, shard_weights.
       world: the group of training processes.
+      in_order: True if gradients are summed after the backward pass: see `ordered_sum`.
 
     Raises:
       HParamsError: compile without fixed shapes or without a compiler; shard_weights with an
         optimizer that needs full weights.
     """
     _prepare_layers(objective, hparams, world.device)
+    if in_order:
+        ordered_sum.check(hparams)
+        return replicate(objective, world)
     if world.size == 1:
         return objective
     if hparams.shard_weights:

@@ -33,9 +33,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
+from t2t_torch.distributed.peers import Peers
 from t2t_torch.errors import UsageError
 
 _GROUPS: list[dist.ProcessGroup | None] = []
@@ -132,13 +133,15 @@ class World:
       rank: rank of this process, from 0.
       size: number of processes.
       device: device of this process.
-      decisions: gloo group for small integers.
+      decisions: gloo group for small integers; waits for long work of the main process.
+      steps: gloo group for the small integers of each step; waits no longer than for gradients.
     """
 
     rank: int
     size: int
     device: torch.device
     decisions: Held = _GRADIENTS
+    steps: Held = _GRADIENTS
 
     @property
     def leads(self) -> bool:
@@ -231,26 +234,38 @@ class Agreement:
         agreed: list[int] = self._handed_in.tolist()
         self._handed_in = torch.tensor(numbers, dtype=torch.int32)
         self._work = dist.all_reduce(
-            self._handed_in, op=dist.ReduceOp.MAX, group=self._world.decisions(), async_op=True
+            self._handed_in, op=dist.ReduceOp.MAX, group=self._world.steps(), async_op=True
         )
         return agreed
 
-    def finish(self) -> None:
-        """Waits for the pending exchange, so that no message is left when the loop ends."""
-        if self._work is not None:
+    def finish(self, *, failed: bool = False) -> None:
+        """Waits for the pending exchange, so that no message is left when the loop ends.
+
+        Args:
+          failed: True to forget it: another process may never answer.
+        """
+        if self._work is not None and not failed:
             self._work.wait()
-            self._work = None
+        self._work = None
 
 
 @contextlib.contextmanager
-def join_world(*, use_gpu: bool = True) -> Iterator[World]:
+def join_world(*, use_gpu: bool = True, exchange_timeout: float = 0.0) -> Iterator[World]:
     """Joins the processes started by torchrun; a group of one without torchrun.
 
     A process group that the caller has initialized is used, and left as it is.
 
     Args:
       use_gpu: compute on GPUs if available.
+      exchange_timeout: seconds that a process waits for others in an exchange of gradients or
+        metrics; 0: half an hour.  A process group of the caller keeps its own.
+
+    Raises:
+      T2TError: another process is missing; names it.
     """
+    longest = _LONGEST_EXCHANGE
+    if exchange_timeout:
+        longest = datetime.timedelta(seconds=exchange_timeout)
     is_ours = not (dist.is_available() and dist.is_initialized())
     size = int(os.environ.get("WORLD_SIZE", "1")) if is_ours else dist.get_world_size()
     on_gpu = use_gpu and torch.cuda.is_available()
@@ -264,14 +279,15 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     if is_ours:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         store, rank, size = fresh_store()
-        dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_EXCHANGE
-        )
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=longest)
     decisions = hold(dist.new_group(backend="gloo", timeout=_LONGEST_WAIT))
+    steps = hold(dist.new_group(backend="gloo", timeout=longest))
     if is_ours:
         hold(dist.group.WORLD)
+    rank, size = dist.get_rank(), dist.get_world_size()
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), device, decisions)
+        with Peers(_get_default_store(), rank, size).watched():
+            yield World(rank, size, device, decisions, steps)
     finally:
         if is_ours:
             dist.destroy_process_group()

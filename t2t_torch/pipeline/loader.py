@@ -140,7 +140,7 @@ class TrainBatches(MixedBatches):
       batching: batching settings.
       seed: seed of the order.
       world_size: number of processes.
-      accumulate: batches of each process in an optimizer step.
+      batches_per_step: batches of all processes in an optimizer step; 0: one of each process.
       run: as of `MixedBatches`.
     """
 
@@ -152,10 +152,10 @@ class TrainBatches(MixedBatches):
         *,
         seed: int,
         world_size: int = 1,
-        accumulate: int = 1,
+        batches_per_step: int = 0,
         **run: Any,
     ) -> None:
-        of_step = accumulate * world_size
+        of_step = batches_per_step or world_size
         split = TrainingSplit.of(shards, features, batching, seed=seed, batches_per_step=of_step)
         self.plan = split.plan
         self._open([split], world_size=world_size, **run)

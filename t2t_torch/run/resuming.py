@@ -137,7 +137,8 @@ def same_position(
         return (
             f"a step of {checkpoint} is {state.batches_per_step} batches; here it is "
             f"{batches_per_step} ({processes} processes, {batches_per_step // processes} each). "
-            f"Resume with {remedy}."
+            f"Resume with {remedy}; or with --keep_global_batch=True, which keeps the "
+            f"{state.batches_per_step}, or =False, which takes the {batches_per_step}."
         )
     version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
     streams, before = (STREAMS_MARK in known for known in (version, made_by))

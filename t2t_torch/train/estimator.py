@@ -18,6 +18,8 @@ from torch import Tensor, nn
 import t2t_torch
 from t2t_torch import errors, mode, reporter, signals
 from t2t_torch.distributed import network
+from t2t_torch.distributed.ordered_sum import OrderedSum
+from t2t_torch.distributed.peers import is_of_exchange
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.loss import total_loss
@@ -58,7 +60,7 @@ class TrainState:
       pace: position in the schedule after some steps.
       source: source of the batches.
       batches: endless iterator of (number of the global batch, batch on the device).
-      accumulate: micro-batches per step in this process.
+      ordered: sums of the gradients in a fixed order, if enabled.
       precision: number type of the network's computation.
       average: running mean of the weights, if enabled.
       meter: statistics of the steps since the last report.
@@ -77,6 +79,7 @@ class TrainState:
       world: the training processes.
       pace: position in the learning-rate schedule.
       train_steps: steps of the schedule.
+      in_order: True to sum gradients in an order that no number of processes changes.
 
     Raises:
       HParamsError: the model cannot be trained with these hparams.
@@ -92,6 +95,7 @@ class TrainState:
         *,
         pace: Pace,
         train_steps: int,
+        in_order: bool = False,
     ) -> None:
         hparams = task.hparams
         check_trainable(model, hparams, world.device)
@@ -103,19 +107,23 @@ class TrainState:
         self.objective = task.objective(model)
         # Before the optimizer: it may replace parameters.
         if task.overlaps_gradients:
-            self.network = network.network(self.objective, hparams, world)
+            self.network = network.network(self.objective, hparams, world, in_order=in_order)
         else:
             self.network = network.replicate(self.objective, world)
         self.optimizer = task.optimizer(model)
         self.finish_gradients = GradientFinisher.of(hparams, model, self.optimizer)
         self.weight_noise = WeightNoise.of(hparams, model)
         self.learning_rate = task.schedule(train_steps)
-        numbers = itertools.count(state.batches_consumed + world.rank, world.size)
+        self._size, self._end = state.batches_per_step, state.batches_consumed
+        self.ordered: OrderedSum | None = None
+        if in_order:
+            self.ordered = OrderedSum(model, self._size, self._end, world)
+        self._number = self._end + world.rank
+        numbers = itertools.count(self._number, world.size)
         self.batches: Iterator[tuple[int, Batch]] = (
             (number, task.batches.to_device(batch, world.device))
             for number, batch in zip(numbers, source, strict=False)
         )
-        self.accumulate = state.batches_per_step // world.size
         self.average = WeightAverage.of(hparams, model)
         self.meter = TrainMeter(world.device, state)
         self.recent: collections.deque[tuple[int, NumberedBatches]] = collections.deque(maxlen=2)
@@ -143,8 +151,14 @@ class TrainState:
         return Snapshot.take(self.model, self.optimizer, state, self.average, tensors)
 
     def next_batches(self) -> NumberedBatches:
-        """Returns this process's micro-batches of the next step, with global batch numbers."""
-        return list(itertools.islice(self.batches, self.accumulate))
+        """Returns this process's micro-batches of the next step, with global batch numbers.
+
+        If the processes do not divide a step, each takes one more in some steps.
+        """
+        self._end += self._size
+        count = len(range(self._number, self._end, self.processes))
+        self._number += count * self.processes
+        return list(itertools.islice(self.batches, count))
 
 
 def train_step(
@@ -175,14 +189,7 @@ def train_step(
 
     # Forward and backward passes; sums over all processes.
     network.share_buffers(run.model, world.size)
-    totals = _gradients(run, batches, state.seed)
-    if (
-        world.size > 1
-        and task.automatic_optimization
-        and not network.exchanges_gradients(run.network)
-    ):
-        network.average_gradients(run.model, world.size)
-    world.sum(totals)
+    totals = _sum(run, _gradients(run, batches, state.seed), world)
     if not task.automatic_optimization:
         norm = task.state.gradient_norm().to(run.device)
         skipped = (~(totals[0] + norm).isfinite()).float()
@@ -194,7 +201,8 @@ def train_step(
     weight = task.batches.divisor(totals, world.size)
     if run.precision.scale is not None:
         weight = weight * run.precision.scale
-    norm = run.finish_gradients(weight, world.size, seed=state.seed, step=step)
+    averaged = 1 if run.ordered is not None else world.size
+    norm = run.finish_gradients(weight, averaged, seed=state.seed, step=step)
     task.state.before_update(run.model)
     before_update()
 
@@ -207,6 +215,19 @@ def train_step(
     run.precision.update(skipped)
     _complete(run, state, totals, norm, skipped)
     return totals, norm
+
+
+def _sum(run: TrainState, totals: Tensor, world: World) -> Tensor:
+    """Sums the gradients, unless the passes have done it, and the totals over all processes."""
+    if run.ordered is not None:
+        return run.ordered.finish()
+    if (
+        world.size > 1
+        and run.task.automatic_optimization
+        and not network.exchanges_gradients(run.network)
+    ):
+        network.average_gradients(run.model, world.size)
+    return world.sum(totals)
 
 
 def _complete(
@@ -276,8 +297,8 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
       seed: random seed of the run.
 
     Returns:
-      The totals of the step in this process, [4]; NaN if memory runs out even for a batch of one
-      row: then the step is skipped, as if its loss were not finite.
+      The totals of the step in this process, [4] (`run.ordered` has its own); NaN if memory runs
+      out even for a batch of one row: then the step is skipped, as if its loss were not finite.
 
     Raises:
       T2TError: memory ran out after other processes started to wait for this process's gradients.
@@ -309,6 +330,9 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
 def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -> Tensor:
     """Runs the forward and backward passes of a step; returns the totals."""
     totals = torch.zeros(4, dtype=torch.float64, device=run.device)
+    ordered = run.ordered
+    if ordered is not None:
+        batches = ordered.begin(batches)
     parts = [
         (number, index, part)
         for number, batch in batches
@@ -328,11 +352,16 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
                 scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
                 scaled.backward()  # type: ignore[no-untyped-call]
         totals += run.task.batches.totals(loss, batch)
+        if ordered is not None and (is_last or parts[i + 1][0] != number):
+            ordered.add(number, totals)
+            totals = torch.zeros_like(totals)
     return totals
 
 
 def _no_gradients(run: TrainState, batches: NumberedBatches) -> Tensor:
     """Returns NaN totals, and joins the gradient sums so that other processes do not hang."""
+    if run.ordered is not None:
+        run.ordered.begin(batches)
     if run.processes > 1 and network.exchanges_gradients(run.network):
         _, batch = batches[0]
         try:
@@ -463,7 +492,7 @@ class Estimator:
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = TrainProgress(config.train_steps, shown=world.leads, counted=task.counted)
-        self._stop_asked = self._ends_early = False
+        self._stop_asked = self._ends_early = self._has_lost_peer = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
         """Trains until `until` steps are completed or a signal arrives; saves at the end.
@@ -524,6 +553,7 @@ class Estimator:
         model = self.evaluated
         network.share_buffers(self.model, self.world.size)
         evaluator = self.task.evaluator()
+        evaluator.in_order = self.config.deterministic_world > 0
         rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
         limit = self.config.eval_steps
@@ -581,7 +611,14 @@ class Estimator:
         if pace.is_annealing and not stopping.stop_reason(self.state, self.config):
             pace.give_up_annealing(self.state.step)
         run = TrainState(
-            self.task, self.model, source, self.state, self.world, pace=pace, train_steps=steps
+            self.task,
+            self.model,
+            source,
+            self.state,
+            self.world,
+            pace=pace,
+            train_steps=steps,
+            in_order=self.config.deterministic_world > 0,
         )
         self._precision = run.precision
         if newest is not None:
@@ -808,7 +845,7 @@ class Estimator:
 
     def close(self) -> None:
         """Closes the reports and unlocks the run directory."""
-        self._agree.finish()
+        self._agree.finish(failed=self._has_lost_peer)
         self.saving.close()
         if self.run is not None:
             for hook in self.hooks:
@@ -837,7 +874,12 @@ class Estimator:
         self._generators.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        self._has_lost_peer = is_of_exchange(error)
+        if self._has_lost_peer and self.run is not None:
+            self.saving.save_alone(self.run, self.state, self.hooks)
         if kind is not None:
             self.hooks = ()  # not a regular end of training
         try:

@@ -222,9 +222,11 @@ def dry_run_lines(
     seed = DEFAULT_SEED if seed is None else seed
     source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
     accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
+    batches = (config and config.deterministic_world) or accumulate * world.size
+    each = f"{world.size} processes x {batches / world.size:g} each"
     if config is not None:
         epoch = 0 if source.report.mixed_tokens else source.report.batches
-        state = TrainerState(epoch_batches=epoch, batches_per_step=accumulate * world.size)
+        state = TrainerState(epoch_batches=epoch, batches_per_step=batches)
         task.schedule(steps_of_run(config, state))
     yield from _examples(task, next(iter(source)))
     names = [problem.full_name for problem in task.problem.components]
@@ -233,7 +235,6 @@ def dry_run_lines(
         yield from _data(name, component)
     yield ""
     unit = "tokens without padding" if task.batches.paddings else "examples"
-    batches, each = accumulate * world.size, f"{world.size} processes x {accumulate} each"
     size = size_of_step(source.report, batches, unit)
     yield f"A step is {batches:,} batches ({each}), {size}"
     if eval_split is not None:

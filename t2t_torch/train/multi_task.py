@@ -48,6 +48,7 @@ class MultiTask(LearningTask):
       UsageError: a metric does not fit its target, or a metric to select does not exist.
     """
 
+    evaluates_in_order = False  # each process begins with another problem
     _taught = ", of the problems that it has learnt"
 
     def __init__(
@@ -105,7 +106,9 @@ class MultiTask(LearningTask):
         }
         return multi_model.MultiObjective(objectives, self._weights)
 
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int, batches_per_step: int = 0
+    ) -> MixedBatches:
         """Returns batches of all problems, one problem per batch, by the schedule."""
         components = []
         for index, (name, task) in enumerate(self.tasks.items()):
@@ -120,7 +123,7 @@ class MultiTask(LearningTask):
             components,
             self._schedule,
             seed=seed,
-            batches_per_step=accumulate * world_size,
+            batches_per_step=batches_per_step or accumulate * world_size,
             start=start,
             rank=rank,
             world_size=world_size,

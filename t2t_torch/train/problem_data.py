@@ -81,15 +81,18 @@ class ProblemData:
             check_vocabularies(parts, data_dir)
         self._warned: set[Split] = set()
 
-    def train(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
+    def train(
+        self, *, seed: int, start: int, rank: int, world_size: int, batches_per_step: int = 0
+    ) -> MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
-        run = {"rank": rank, "world_size": world_size, **self._loading}
+        of_step = batches_per_step or accumulate * world_size
+        run = {"start": start, "rank": rank, "world_size": world_size, **self._loading}
         if self._schedule is None:
             part, features = self._parts[0]
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
-                return TrainBatches(*opened, seed=seed, start=start, accumulate=accumulate, **run)
+                return TrainBatches(*opened, seed=seed, batches_per_step=of_step, **run)
         if self._hparams.stream_length:
             raise HParamsError(
                 "stream_length: a model would remember the text of one problem while it reads "
@@ -100,14 +103,7 @@ class ProblemData:
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
                 components.append(TrainingSplit.of(*opened, seed=component_seed(seed, index)))
-        return MixedBatches(
-            components,
-            self._schedule,
-            seed=seed,
-            batches_per_step=accumulate * world_size,
-            start=start,
-            **run,
-        )
+        return MixedBatches(components, self._schedule, seed=seed, batches_per_step=of_step, **run)
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> OnePass:
         """Returns each example of a split once, problem after problem; reports truncation once.

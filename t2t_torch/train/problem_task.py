@@ -529,7 +529,9 @@ class LearningTask(Task):
         return {name: teacher.to(device) for name, teacher in teachers.items()}
 
     @abstractmethod
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int, batches_per_step: int = 0
+    ) -> MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
 
 
@@ -618,9 +620,12 @@ class ProblemTask(LearningTask):
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
 
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int, batches_per_step: int = 0
+    ) -> MixedBatches:
         """Returns batches of the training split; for a mixture, of all its training splits."""
-        return self._data.train(seed=seed, start=start, rank=rank, world_size=world_size)
+        place = {"start": start, "rank": rank, "world_size": world_size}
+        return self._data.train(seed=seed, batches_per_step=batches_per_step, **place)
 
     def eval_batches(self, split: mode.Split, *, rank: int, world_size: int) -> OnePass:
         """Returns batches of a split, each example once; reports once if some are truncated."""

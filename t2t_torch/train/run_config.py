@@ -232,6 +232,18 @@ class RunConfig(Settings):
         "Policy for changed data on resuming; exact: an error; restart: from the start of an "
         "epoch; approx: from the same fraction of the epoch.",
     )
+    deterministic_world: int = hp(
+        0,
+        "Micro-batches of a step, of all processes, whose gradients are summed in a fixed order: "
+        "any number of processes up to it gives the same weights, bit by bit; 0: off.  See "
+        "docs/how_to/many_machines.md.",
+        low=0,
+    )
+    keep_global_batch: bool | None = hp(
+        None,
+        "Resumes with another number of processes; True: a step keeps its number of micro-batches,"
+        " which the processes share; False: it follows the number of processes; default: an error.",
+    )
     warm_start_from: str = hp_path(
         "Run, checkpoint or safetensors file of the initial weights of a new run.", ""
     )
@@ -268,16 +280,28 @@ def open_data(
       CheckpointError: the checkpoint was trained on other data.
     """
 
+    is_imported = not (state.plan_fingerprint or state.batches_consumed)  # it has read no data
+    resumes = newest is not None and not is_imported
+    here = _batches_of_step(task, config, world, state.batches_per_step if resumes else 0)
+    follows = resumes and config.keep_global_batch is False and not config.deterministic_world
+    if follows and here != state.batches_per_step:
+        if world.leads:
+            reporter.message(
+                f"--keep_global_batch=False: a step was {state.batches_per_step} batches, and is "
+                f"{here} from here on"
+            )
+        state.batches_per_step = here
+
     def batches() -> TrainSource:
-        at = state.batches_consumed
-        return task.train_batches(seed=state.seed, start=at, rank=world.rank, world_size=world.size)
+        place = {"start": state.batches_consumed, "rank": world.rank, "world_size": world.size}
+        if here != _batches_of_hparams(task, world):
+            place["batches_per_step"] = here
+        return task.train_batches(seed=state.seed, **place)
 
     source = batches()
-    here = (task.hparams.optimizer_multistep_accumulate_steps or 1) * world.size
     epoch = 0 if source.report.mixed_tokens else source.report.batches
     fault = ""
-    is_imported = not (state.plan_fingerprint or state.batches_consumed)  # it has read no data
-    if newest is not None and not is_imported:
+    if newest is not None and resumes:
         fault = same_position(
             state,
             newest.path,
@@ -301,6 +325,35 @@ def open_data(
     return source
 
 
+def _batches_of_hparams(task: Task, world: World) -> int:
+    return (task.hparams.optimizer_multistep_accumulate_steps or 1) * world.size
+
+
+def _batches_of_step(task: Task, config: RunConfig, world: World, before: int) -> int:
+    """Returns the number of micro-batches of all processes in a step; 0 `before`: a new run."""
+    size = config.deterministic_world
+    if config.keep_global_batch:
+        size = size or before
+    if not size:
+        return _batches_of_hparams(task, world)
+    if size < world.size:
+        raise UsageError(
+            f"a step is {size} micro-batches, too few for {world.size} processes. Start at most "
+            f"{size} processes (torchrun --nnodes=1:{size}), or begin a run with more of them."
+        )
+    if size % world.size and task.hparams.shard_weights:
+        raise HParamsError(
+            f"shard_weights=True needs as many micro-batches of each process: {world.size} "
+            f"processes cannot share the {size} of a step evenly. Start a divisor of {size}."
+        )
+    if config.deterministic_world and config.eval_steps and not task.evaluates_in_order:
+        raise UsageError(
+            "--deterministic_world: with several problems the first batches of an evaluation "
+            "depend on the number of processes. Give --eval_steps=0: all batches."
+        )
+    return size
+
+
 def steps_of_run(config: RunConfig, state: TrainerState) -> int:
     """Returns the step at which a run ends, from `train_epochs` or `train_steps`.
 
@@ -311,4 +364,8 @@ def steps_of_run(config: RunConfig, state: TrainerState) -> int:
         return config.train_steps
     if not state.epoch_batches:
         raise UsageError("--train_epochs: problems that are mixed have no epoch in common.")
-    return -(-config.train_epochs * state.epoch_batches // state.batches_per_step)
+    batches = config.train_epochs * state.epoch_batches
+    if config.keep_global_batch is False:  # earlier steps may have had another size
+        left = max(batches - state.batches_consumed, 0)
+        return state.step + -(-left // state.batches_per_step)
+    return -(-batches // state.batches_per_step)

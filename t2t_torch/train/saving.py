@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import nn
+
 from t2t_torch import reporter
 from t2t_torch.distributed.network import share_buffers
 from t2t_torch.errors import UsageError
@@ -200,10 +202,8 @@ class Saving:
             it.
         """
         share_buffers(run.model, self._world.size)
-        run.meter.note(state)
-        state.loss_scale, state.loss_scale_steps = run.precision.state()
+        self._note(run, state, hooks)
         state.task = run.task.state.save(self._world)
-        state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
         if must_succeed or self.step != state.step:
             if run.is_sharded:
                 self._save_share(run, state, must_succeed=must_succeed)
@@ -212,6 +212,41 @@ class Saving:
         self._at = time.monotonic()
         self._is_requested = False
         self.step = state.step
+
+    def save_alone(self, run: TrainState, state: TrainerState, hooks: Sequence[Hook]) -> None:
+        """Saves the last completed step in the main process after another process was lost.
+
+        Only where this step's state is there for certain: weights that are whole, and not on a GPU,
+        whose exchanges fail late; no buffers that passes change; no state of a task.
+
+        Args:
+          run: the training state to save.
+          state: position of the run.
+          hooks: hooks with a state to save.
+        """
+        has_buffers = any(
+            not isinstance(value, nn.Parameter)
+            for value in run.model.state_dict(keep_vars=True).values()
+        )
+        is_certain = run.device.type == "cpu" and not (run.is_sharded or has_buffers or state.task)
+        if not (self._world.leads and is_certain and run.has_updated and self.step < state.step):
+            return
+        self._saver.settle(replace=True)
+        self._note(run, state, hooks)
+        self._saver.save(run.snapshot(state))
+        try:
+            self._saver.wait()
+        except SaveError as error:
+            self._warn(error)
+        else:
+            reporter.message(f"a process was lost: step {state.step} is saved")
+
+    @staticmethod
+    def _note(run: TrainState, state: TrainerState, hooks: Sequence[Hook]) -> None:
+        """Writes the counts and scales of the run, and the state of its hooks, into a state."""
+        run.meter.note(state)
+        state.loss_scale, state.loss_scale_steps = run.precision.state()
+        state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
 
     def _save_whole(self, run: TrainState, state: TrainerState, *, must_succeed: bool) -> None:
         with self._world.leader_first() as leads:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -264,13 +265,18 @@ class Evaluator:
 
     Attributes:
       metrics: metrics of the batches so far.
+      in_order: True to add batches in an order that no number of processes changes: sorted by
+        value.
 
     Args:
       metrics: metrics without any batches.
     """
 
+    in_order = False
+
     def __init__(self, metrics: Any) -> None:
         self.metrics: Any = metrics
+        self._parts: list[Tensor] = []  # the sums of each batch
 
     def names(self) -> list[str] | None:
         """Returns the names of the metrics; None if they are known only after an evaluation."""
@@ -283,12 +289,23 @@ class Evaluator:
     def update(self, output: Any, batch: Any) -> None:
         """Adds the metrics of a batch."""
         self.metrics.update(output, batch)
+        if self.in_order:
+            self._parts.append(self.metrics.sums.clone())
+            self.metrics.sums.zero_()
 
     def synchronize(self, world: World) -> None:
         """Sums the metrics over all processes, after the last batch of each."""
-        world.sum(self.metrics.sums)
+        if self.in_order:
+            every = [part for parts in world.gather(self._parts) for part in parts]
+            if every:
+                self.metrics.sums.copy_(torch.stack(every).sort(dim=0).values.sum(0))
+        else:
+            world.sum(self.metrics.sums)
         for rows in self.metrics.rows.values():
             rows[:] = world.gather(torch.cat(rows))
+            if self.in_order:
+                joined = torch.cat(rows)
+                rows[:] = [joined[torch.from_numpy(np.lexsort(joined.T.numpy()))]]
 
     def result(self) -> dict[str, float]:
         """Returns the scalar metrics."""
@@ -357,6 +374,8 @@ class Task(ABC):
       trained_with: optimizer and losses in the run banner; empty: the optimizer's class.
       overlaps_gradients: True if the backward pass averages gradients over processes; otherwise
         they are averaged afterwards and the model is not wrapped.
+      evaluates_in_order: True if the first batches of an evaluation are the same in any number of
+        processes.
       automatic_optimization: True if the loop computes gradients and updates the weights; otherwise
         the forward pass of the objective does both, and `state.gradient_norm` reports it.
       origin: information for loading the run directory; None: written by a command.
@@ -371,6 +390,7 @@ class Task(ABC):
     chosen: Mapping[str, Any] | None = None
     trained_with: Sequence[str] = ()
     overlaps_gradients: bool = True
+    evaluates_in_order: bool = True
     automatic_optimization: bool = True
     origin: Origin | None = None
 
@@ -406,8 +426,18 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainSource:
-        """Returns training batches from global batch `start` on, for one process."""
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int, batches_per_step: int = 0
+    ) -> TrainSource:
+        """Returns training batches from global batch `start` on, for one process.
+
+        Args:
+          seed: seed of the order.
+          start: number of global batches already consumed by all processes.
+          rank: rank of this process.
+          world_size: number of processes.
+          batches_per_step: micro-batches of all processes in a step; 0: as the hyperparameters say.
+        """
 
     @abstractmethod
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:

@@ -380,7 +380,9 @@ class _Training:
         from t2t_torch.train.random_state import restored_generators
         from t2t_torch.trial.preparation import tested
 
-        with join_world(use_gpu=self.settings.worker_gpu > 0) as world, restored_generators():
+        on_gpu, timeout = self.settings.worker_gpu > 0, self.settings.exchange_timeout
+        joined = join_world(use_gpu=on_gpu, exchange_timeout=timeout)
+        with joined as world, restored_generators():
             for line in tested(self.task(world), seed=self.seed, device=world.device):
                 output(line)
         return 0

@@ -237,8 +237,9 @@ def _estimated_steps(settings: TrainSettings, named: TaskRecord, resolved: HPara
         return 0
     batches = batches_of_epoch(problem, Path(settings.data_dir), resolved)
     accumulated = resolved.optimizer_multistep_accumulate_steps or 1
+    of_step = settings.deterministic_world or accumulated * processes()
     epochs: int = settings.train_epochs
-    return max(1, round(epochs * batches / (accumulated * processes())))
+    return max(1, round(epochs * batches / of_step))
 
 
 def _report_warm_up(
@@ -328,7 +329,9 @@ def training(
     recorded = next((start.get("threads", 0) for start in starts_of(directory.path)[-1:]), 0)
     keep_freed_memory()
     with (
-        join_world(use_gpu=settings.worker_gpu > 0) as world,
+        join_world(
+            use_gpu=settings.worker_gpu > 0, exchange_timeout=settings.exchange_timeout
+        ) as world,
         chosen_threads(settings.threads, recorded),
         restored_generators(),
         stop,

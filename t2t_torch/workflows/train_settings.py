@@ -60,6 +60,12 @@ class TrainSettings(RunConfig, CodeSettings):
     threads: str = hp(
         "auto", "Threads of a CPU; auto: those of OMP_NUM_THREADS, of the run's last start, or all."
     )
+    exchange_timeout: float = hp(
+        1800.0,
+        "Seconds that processes wait for each other in a step; then the run ends with the rank and "
+        "host that did not answer.",
+        low=1.0,
+    )
     signal_exit_code: int = hp(
         0,
         "Exit code after a signal; 0: 128 + its number. With 75 some schedulers start the job"

@@ -31,7 +31,7 @@ from together import MeetingPlace
 from t2t_torch.bin.commands import decoder, exporter, trainer
 from t2t_torch.decode import journal
 from t2t_torch.decode.journal import Journal
-from t2t_torch.distributed import process_group
+from t2t_torch.distributed import peers, process_group
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import CheckpointError
 from t2t_torch.run.checkpoint_directory import SaveError
@@ -140,10 +140,12 @@ def train(spec: Mapping[str, Any]) -> int:
 
     Args:
       spec: data_dir, output_dir, until; notes: the file to note in, without the rank; hparams;
-        config: of `RunConfig`; faults: as in `_with_faults`.
+        config: of `RunConfig`; faults: as in `_with_faults`; exchange_timeout: of `join_world`.
     """
-    output_dir = Path(spec["output_dir"])
-    with join_world(use_gpu=False) as world, SignalStop() as stop:
+    output_dir, timeout = Path(spec["output_dir"]), spec.get("exchange_timeout", 0.0)
+    if timeout:
+        peers._SECONDS, peers._WATCHED = 0.1, 0.5
+    with join_world(use_gpu=False, exchange_timeout=timeout) as world, SignalStop() as stop:
         task = numbered.make_task(Path(spec["data_dir"]), spec.get("hparams", ""))
         with world.leader_first() as leads:
             directory = numbered.RunDirectory(output_dir)
@@ -308,6 +310,7 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
     Args:
       estimator: whose network is tampered with.
       faults: die: [rank, forward pass] ends a process, where the folder has no file "died" yet;
+        error: [rank, forward pass] raises one;
         nan: [rank, [passes]] makes losses of one process not finite; hang: a pass that lasts for
         ever; memory: [rank, [passes]] lets memory run out in one process;
         memory_backward: so in the backward pass; disk: no checkpoint can be written.
@@ -322,6 +325,8 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
         if faults.get("die") == [rank, passes] and not marker.exists():
             marker.touch()
             os._exit(9)
+        if faults.get("error") == [rank, passes]:
+            raise ValueError("spam")
         if faults.get("hang") == [rank, passes]:
             print("hanging", file=sys.stderr, flush=True)
             time.sleep(SECONDS)
