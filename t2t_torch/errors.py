@@ -10,6 +10,7 @@
     ├── ExportError       a model cannot be exported, or its artifact has other outputs
     ├── ArtifactError     an artifact is broken or altered, or something that it needs is missing
     ├── NotFiniteError    the loss or the gradient is repeatedly not finite in training
+    ├── CorruptionError   a bit of a training flipped, or a machine computes wrongly
     ├── TrialError        a user's trial lacks a method or returns an invalid value
     └── ConfigError       the configuration of an experiment cannot be read or is invalid
 
@@ -32,6 +33,9 @@ EXIT_CODE = 2
 NOT_FINITE_CODE = 4
 """Exit code of a training that has diverged: a search takes it for a bad trial, not for a bad
 command."""
+
+CORRUPTION_CODE = 5
+"""Exit code of a training that has found a flipped bit: a scheduler may take another machine."""
 
 
 def install_extra(name: str) -> str:
@@ -171,6 +175,12 @@ class NotFiniteError(T2TError):
     """The loss or the gradient is repeatedly not finite in training."""
 
     exit_code = NOT_FINITE_CODE
+
+
+class CorruptionError(T2TError):
+    """A bit of a training flipped, or a machine computes wrongly."""
+
+    exit_code = CORRUPTION_CODE
 
 
 class TrialError(T2TError):

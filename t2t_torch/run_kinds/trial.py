@@ -32,7 +32,7 @@ class TrialRun(RunKind):
             *("tmp_dir", "generate_data", "eval_metrics", "teacher", "dry_run", "help_hparams"),
             *("print_config", "loader_workers", "reduce_lr_on_plateau_factor", "decode_hparams"),
             *("decode_from_file", "decode_to_file", "decode_reference", "decode_problem"),
-            *("train_epochs", "verify_data"),
+            *("train_epochs", "verify_data", "digest_every"),
         ),
         "evaluate": (*_OF_A_PROBLEM, "hparams", "eval_metrics", "output", "decode_hparams"),
         "decode": (

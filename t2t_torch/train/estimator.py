@@ -36,6 +36,7 @@ from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:
     from t2t_torch.run.directory import RunDirectory
+    from t2t_torch.train.digests import StepDigests
     from t2t_torch.train.task import Batch, Hook, Task, TrainSource
 
     NumberedBatches = list[tuple[int, Batch]]
@@ -66,6 +67,8 @@ class TrainState:
       processes: number of training processes.
       recent: (completed steps, batches) of the last two steps; values on a GPU are read one step
         late.
+      pieces: pieces of a batch in the last step; more than 1 if memory ran out.
+      digests: digests of the steps, if the run logs them.
       has_updated: True if this process has completed a step.
       is_exchanging: True if the current pass has started to communicate with other processes.
 
@@ -119,6 +122,8 @@ class TrainState:
         self.average = WeightAverage.of(hparams, model)
         self.meter = TrainMeter(world.device, state)
         self.recent: collections.deque[tuple[int, NumberedBatches]] = collections.deque(maxlen=2)
+        self.pieces = 1
+        self.digests: StepDigests | None = None
         self.has_updated = self.is_exchanging = False
 
     def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
@@ -175,14 +180,19 @@ def train_step(
 
     # Forward and backward passes; sums over all processes.
     network.share_buffers(run.model, world.size)
-    totals = _gradients(run, batches, state.seed)
-    if (
-        world.size > 1
-        and task.automatic_optimization
-        and not network.exchanges_gradients(run.network)
-    ):
-        network.average_gradients(run.model, world.size)
-    world.sum(totals)
+
+    def compute() -> Tensor:
+        totals = _gradients(run, batches, state.seed)
+        if (
+            world.size > 1
+            and task.automatic_optimization
+            and not network.exchanges_gradients(run.network)
+        ):
+            network.average_gradients(run.model, world.size)
+        return world.sum(totals)
+
+    checks = run.digests
+    totals = compute() if checks is None else checks.passes(step + 1, batches, compute)
     if not task.automatic_optimization:
         norm = task.state.gradient_norm().to(run.device)
         skipped = (~(totals[0] + norm).isfinite()).float()
@@ -197,6 +207,8 @@ def train_step(
     norm = run.finish_gradients(weight, world.size, seed=state.seed, step=step)
     task.state.before_update(run.model)
     before_update()
+    if checks is not None:
+        checks.check(waits=False)
 
     # The update, with the scheduled learning rate.
     skipped = (~(totals[0] + norm).isfinite()).float()
@@ -206,6 +218,8 @@ def train_step(
         run.weight_noise(optimizer.param_groups, seed=state.seed, step=step, skipped=skipped)
     run.precision.update(skipped)
     _complete(run, state, totals, norm, skipped)
+    if checks is not None:
+        checks.after_update(state.step, totals)
     return totals, norm
 
 
@@ -284,6 +298,7 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
     """
     pieces = 1
     while True:
+        run.pieces = pieces
         try:
             return _passes(run, batches, seed, pieces)
         except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -491,8 +506,7 @@ class Estimator:
             self._progress.advance(state.step)
             if config.reports_at(state.step):
                 self._report(run)
-            every = (config.local_eval_frequency, config.save_checkpoints_steps)
-            if any(steps > 0 and state.step % steps == 0 for steps in every):
+            if config.saves_at(state.step):
                 self.save()
         run.meter.stop_clock()
         ends = self.signal != 0 or self.is_done
@@ -647,10 +661,14 @@ class Estimator:
             `config.on_save_error` is "fail".
 
         Raises:
+          CorruptionError: the run logs digests, and its state has changed since the last update.
           SaveError: the checkpoint could not be written, and `must_succeed` or the settings require
             it.
         """
-        self.saving.save(self.begin(), self.state, self.hooks, must_succeed=must_succeed)
+        run = self.begin()
+        if run.digests is not None:
+            run.digests.check()
+        self.saving.save(run, self.state, self.hooks, must_succeed=must_succeed)
 
     def restore(self, checkpoint: Checkpoint, *, weights: bool = True) -> None:
         """Restores the weights, unless they are not needed, and the step for evaluation."""
