@@ -178,19 +178,8 @@ def train_step(
     run.recent.append((step, batches))
     _notify(run.objective, "at_step", step)
 
-    # Forward and backward passes; sums over all processes.
     network.share_buffers(run.model, world.size)
-
-    def compute() -> Tensor:
-        totals = _gradients(run, batches, state.seed)
-        if (
-            world.size > 1
-            and task.automatic_optimization
-            and not network.exchanges_gradients(run.network)
-        ):
-            network.average_gradients(run.model, world.size)
-        return world.sum(totals)
-
+    compute = functools.partial(_gradients, run, batches, state.seed, world)
     checks = run.digests
     totals = compute() if checks is None else checks.passes(step + 1, batches, compute)
     if not task.automatic_optimization:
@@ -278,8 +267,8 @@ def _update(run: TrainState, skipped: Tensor) -> None:
 _MOST_PIECES = 64  # maximum number of pieces of a batch
 
 
-def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
-    """Accumulates the gradients of a step's micro-batches.
+def _gradients(run: TrainState, batches: NumberedBatches, seed: int, world: World) -> Tensor:
+    """Accumulates the gradients of a step's micro-batches, over all processes.
 
     Losses are sums, so a batch may be computed in pieces with the same total gradient (with
     dropout, that of another random draw).  This is done for a single step when memory runs out.
@@ -288,9 +277,10 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
       run: the training state.
       batches: (number of the global batch, batch) of this process's micro-batches.
       seed: random seed of the run.
+      world: the training processes.
 
     Returns:
-      The totals of the step in this process, [4]; NaN if memory runs out even for a batch of one
+      The totals of the step over all processes, [4]; NaN if memory runs out even for a batch of one
       row: then the step is skipped, as if its loss were not finite.
 
     Raises:
@@ -300,7 +290,8 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
     while True:
         run.pieces = pieces
         try:
-            return _passes(run, batches, seed, pieces)
+            totals = _passes(run, batches, seed, pieces)
+            break
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not memory.is_out_of_memory(error):
                 raise
@@ -316,9 +307,17 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
         if pieces >= min(rows, _MOST_PIECES):
             reason = f"Even {pieces} pieces are too large" if pieces > 1 else "It cannot be divided"
             _warn(run, batches, f"{message}. {reason}: the step is skipped")
-            return _no_gradients(run, batches)
+            totals = _no_gradients(run, batches)
+            break
         pieces *= 2
         _warn(run, batches, f"{message}. The step is computed again in {pieces} pieces a batch")
+    if (
+        world.size > 1
+        and run.task.automatic_optimization
+        and not network.exchanges_gradients(run.network)
+    ):
+        network.average_gradients(run.model, world.size)
+    return world.sum(totals)
 
 
 def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -> Tensor:
