@@ -34,9 +34,6 @@ NOT_FINITE_CODE = 4
 """Exit code of a training that has diverged: a search takes it for a bad trial, not for a bad
 command."""
 
-CORRUPTION_CODE = 5
-"""Exit code of a training that has found a flipped bit: a scheduler may take another machine."""
-
 
 def install_extra(name: str) -> str:
     """Returns the command that installs an optional dependency group, for messages.
@@ -178,9 +175,9 @@ class NotFiniteError(T2TError):
 
 
 class CorruptionError(T2TError):
-    """A bit of a training flipped, or a machine computes wrongly."""
+    """A bit of a training flipped, or a machine computes wrongly; a scheduler may take another."""
 
-    exit_code = CORRUPTION_CODE
+    exit_code = 5
 
 
 class TrialError(T2TError):

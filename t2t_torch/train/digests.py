@@ -5,7 +5,7 @@ A line of `digests.jsonl` has the digests of a step:
   step, processes   optimizer steps done; training processes
   batch             hash of the batches of all processes
   loss              mean loss
-  gradients         `digest` of each parameter's gradient, before clipping; 16 hexadecimal digits
+  gradients         `digest` of each parameter's gradient, before clipping; of each shard its own
   weights           `digest` of each parameter after the update
   pieces            pieces of a batch, if memory ran out and the step was computed in several
 
@@ -19,6 +19,7 @@ A run with digests also checks itself, and ends with a `CorruptionError`:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -41,7 +42,6 @@ NAME = "digests.jsonl"
 Record = dict[str, Any]
 """A line of the file."""
 
-_DIGITS = 16  # of a tensor
 _PIECES = 2  # memory ran out: dropout of the pieces is another
 
 
@@ -83,29 +83,23 @@ def difference(expected: Record, found: Record, names: Iterable[str]) -> str:
     """
     for part in ("processes", "pieces", "batch", "loss", "gradients", "weights"):
         before, after = expected.get(part, ""), found.get(part, "")
-        if before == after:
-            continue
-        if part not in ("gradients", "weights"):
+        if before != after and isinstance(before, list):
+            return f"the {part} first: {_named(_differing(before, after), list(names))}"
+        if before != after:
             return f"the {part} first ({before} in the run, {after} now)"
-        return f"the {part} first: {_named(_differing(before, after), list(names))}"
     return ""
 
 
-def _differing(first: str, second: str) -> list[int]:
+def _differing(first: list[int], second: list[int]) -> list[int]:
     """Returns the places of the tensors whose digests differ."""
-    size = max(len(first), len(second))
-    parts = ((slice(at, at + _DIGITS), at // _DIGITS) for at in range(0, size, _DIGITS))
-    return [place for part, place in parts if first[part] != second[part]]
+    pairs = itertools.zip_longest(first, second)
+    return [place for place, (one, other) in enumerate(pairs) if one != other]
 
 
 def _named(places: Iterable[int], names: list[str]) -> str:
     """Returns the names of some tensors, those of several processes' shards once."""
     chosen = dict.fromkeys(names[place % len(names)] for place in places)
     return f"{listed(chosen)} ({len(chosen)} of {len(names)} tensors)"
-
-
-def _text(sums: Tensor) -> str:
-    return "".join(f"{value % 2**64:016x}" for value in sums.tolist())
 
 
 class StepDigests:
@@ -134,9 +128,9 @@ class StepDigests:
         self._changed_at = torch.zeros_like(self._expected)
 
     @property
-    def weights(self) -> str:
-        """The digests of the parameters, one after the other."""
-        return _text(self._sums(self._parameters.values()))
+    def weights(self) -> list[int]:
+        """The digests of the parameters."""
+        return self._sums(self._parameters.values()).tolist()
 
     def passes(self, step: int, batches: NumberedBatches, compute: Callable[[], Tensor]) -> Tensor:
         """Computes the gradients of a step; if it is due twice, and checks that they are equal.
@@ -155,12 +149,11 @@ class StepDigests:
         self.record = {"step": step, "processes": self._world.size}
         self.record["batch"] = " ".join(self._hash(step, *one) for one in batches)
         buffers = [(buffer, buffer.clone()) for buffer in self._run.model.buffers()]
-        found: list[str] = []
+        found: list[list[int]] = []
         while True:
             totals = compute()
-            gradients = _text(self._sums(one.grad for one in self._parameters.values()))
-            found.append(gradients)
-            word = _PIECES if self._run.pieces > 1 else int(gradients != found[0])
+            found.append(self._sums(one.grad for one in self._parameters.values()).tolist())
+            word = _PIECES if self._run.pieces > 1 else int(found[-1] != found[0])
             word = self._world.maximum(word)
             if not self._checks or word == _PIECES or len(found) == 3 or len(found) > 1 > word:
                 break
@@ -168,13 +161,13 @@ class StepDigests:
             for buffer, before in buffers:
                 buffer.copy_(before)
         if len(found) == 3 and word != _PIECES:
-            of_three = "two of them are equal" if len(set(found)) < 3 else "all three differ"
+            of_three = "two of them are equal" if found[2] in found[:2] else "all three differ"
             raise _error(
                 f"the gradients of step {step}, computed three times, {of_three}: "
                 f"{_named(_differing(*found[:2]), self.names)}. A bit flipped, a processor "
                 "computes wrongly, or the model's computation cannot be repeated"
             )
-        self.record["gradients"] = gradients
+        self.record["gradients"] = found[-1]
         if self._run.pieces > 1:
             self.record["pieces"] = self._run.pieces
         return totals
@@ -184,7 +177,7 @@ class StepDigests:
         make: Any = getattr(self._run.source, "batch", None)  # optional in a user's task
         hashes = []
         for one in (batch, make(number)) if self._checks and make is not None else (batch,):
-            result = hashlib.blake2b(digest_size=_DIGITS // 2)
+            result = hashlib.blake2b(digest_size=8)
             for name, tensor in sorted(self._run.task.batches.tensors(one).items()):
                 values = tensor.detach().cpu().contiguous()
                 result.update(f"{name} {values.dtype} {list(values.shape)}".encode())
@@ -212,13 +205,12 @@ class StepDigests:
         self._changed_at += ((sums != self._expected) & (self._changed_at == 0)) * (self._step + 1)
         if not (waits or self.record is not None or self._run.device.type == "cpu"):
             return
-        changed_at = self._changed_at.tolist()
-        if any(changed_at):
-            step = min(filter(None, changed_at))
-            places = [place for place, changed in enumerate(changed_at) if changed]
+        names, steps = [name for name, _ in self._stored()], self._changed_at.tolist()
+        if any(steps):
+            step, places = min(filter(None, steps)), [at for at, one in enumerate(steps) if one]
             raise _error(
                 f"memory changed after the update of step {step - 1}, before that of step {step}, "
-                f"where nothing writes to it: {_named(places, [n for n, _ in self._stored()])}. A "
+                f"where nothing writes to it: {_named(places, names)}. A "
                 "bit flipped, or other code, such as a hook, wrote to it"
             )
 
@@ -245,10 +237,10 @@ class StepDigests:
         self.record["batch"] = " ".join(one["batch"] for one in records)
         for part in ("gradients", "weights"):
             parts = [one[part] for one in records]
-            self.record[part] = "".join(parts) if is_sharded else parts[0]
-            if len(set(parts)) > 1 and self._checks and not is_sharded:
-                most = max(parts, key=parts.count)
-                odd = [rank for rank, one in enumerate(parts) if one != most]
+            self.record[part] = list(itertools.chain(*parts)) if is_sharded else parts[0]
+            most = max(parts, key=parts.count)
+            odd = [rank for rank, one in enumerate(parts) if one != most]
+            if odd and self._checks and not is_sharded:
                 places = {place for one in parts for place in _differing(most, one)}
                 raise _error(
                     f"the {part} of step {step} differ between the {len(parts)} processes, rank "
@@ -310,13 +302,13 @@ class DigestLog(Hook):
         logged, step = read_digests(path), estimator.state.step
         is_same = not estimator.directory.changes and config.resume_data == "exact"
         self._later = {n: one for n, one in logged.items() if n > step and is_same}
-        if step in logged and not run.is_sharded:
-            before = logged[step]["weights"]
-            if places := _differing(before, run.digests.weights):
-                raise _error(
-                    f"the checkpoint of step {step} does not have the weights that the run logged: "
-                    f"{_named(places, run.digests.names)}. A bit flipped before it was written"
-                )
+        weights = run.digests.weights
+        places = _differing(logged.get(step, {}).get("weights", weights), weights)
+        if places and not run.is_sharded:
+            raise _error(
+                f"the checkpoint of step {step} does not have the weights that the run logged: "
+                f"{_named(places, run.digests.names)}. A bit flipped before it was written"
+            )
 
     def after_step(self, estimator: Estimator) -> None:
         """See `Hook`."""

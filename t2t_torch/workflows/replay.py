@@ -170,11 +170,10 @@ def _compare(
         differs = difference(wanted[state.step], digests.record, digests.names)
         say(f"step {state.step}: {f'differs, {differs}' if differs else 'equal'}")
         if differs:
-            here = machine(world.device)
-            others = [f"{n} {start[n]}" for n in here if start.get(n, here[n]) != here[n]]
+            here = machine(world.device).items()
+            others = ", ".join(f"{n} {start[n]}" for n, one in here if start.get(n, one) != one)
             reason = "a bit flipped, or this machine or that of the run computes wrongly"
-            if others:
-                reason = f"perhaps by other roundings, as the run had {', '.join(others)}"
+            reason = f"perhaps other roundings, as the run had {others}" if others else reason
             say(f"It arose after step {equal}, up to step {state.step}: {reason}")
             return 1
         equal = state.step

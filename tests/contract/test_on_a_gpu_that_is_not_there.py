@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from t2t_torch import registry, testing
+from t2t_torch.distributed import network
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.collate import random_batch
 
@@ -115,3 +118,35 @@ def test_steps_read_no_values(name, number):
         with Watch() as watch:
             step(model, batch)
         assert {*watch.places} <= OF_A_CPU | {*WAITING}, step.__name__
+
+
+NOT_COMPILED = {
+    "evolved_transformer": "a view of its convolutions in torch's traced graph",
+    "lstm_lm": "torch compiles no LSTM",
+    "pair_classifier": "its layers take a dict, of which CompiledLayer makes no key",
+    "span_qa": "torch compiles no LSTM",
+}
+"""Models that fail with compile=True, and why."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch, of itself, while it compiles
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_layers_compile_whole_and_once(name, number, monkeypatch, request):
+    """A break of the graph is an error (`fullgraph`); a known shape is not compiled again."""
+    if name in NOT_COMPILED:
+        request.applymarker(pytest.mark.xfail(reason=NOT_COMPILED[name]))
+    monkeypatch.setattr(network, "_BACKEND", "aot_eager")  # traced, also backward, and run as it is
+    torch._dynamo.reset()
+    model_class = registry.model(name)
+    features = list(testing.features_for(model_class))[number]
+    hparams = testing.small(model_class.HParams()).replace(compile=True, pad_batch=True)
+    model = model_class(hparams, features)
+    network.network(model, hparams, ONE_PROCESS)
+    if not network.compiled_layers(model):
+        pytest.skip("it has no layers to compile")
+    batch = random_batch(features)
+    train(model, batch)
+    graphs = counters["stats"]["unique_graphs"]
+    train(model, batch)
+    assert counters["stats"]["unique_graphs"] == graphs
