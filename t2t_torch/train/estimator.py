@@ -664,8 +664,7 @@ class Estimator:
           SaveError: the checkpoint could not be written, and `must_succeed` or the settings require
             it.
         """
-        run = self.begin()
-        if run.digests is not None:
+        if (run := self.begin()).digests is not None:
             run.digests.check()
         self.saving.save(run, self.state, self.hooks, must_succeed=must_succeed)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch import errors, reporter, trust
-from t2t_torch.files import copy_regular
 from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.workflows import config_file, context, run_kind, train_record
 
@@ -91,18 +90,17 @@ def _wanted(settings: ReplaySettings, run: Path) -> dict[int, Record]:
     from t2t_torch.train.digests import read_digests
 
     logged = read_digests(run)
-    if not logged:
-        raise errors.UsageError(f"'{run}' has logged no digests. Train with --digest_every=50.")
     limits = re.fullmatch(r"(\d+):(\d+)", settings.steps or f"{settings.step}:{settings.step}")
     if limits is None or bool(settings.step) == bool(settings.steps):
         raise errors.UsageError("Give the step to compute again, --step=150, or --steps=100:200.")
     first, last = map(int, limits.groups())
     wanted = {step: logged[step] for step in sorted(logged) if first <= step <= last}
     if not wanted:
-        steps = sorted(logged, key=lambda step: abs(step - first))
-        near = errors.listed(steps, 3)
+        nearest = sorted(logged, key=lambda step: abs(step - first))
+        near = errors.listed(nearest, 3) or "no step"
         raise errors.UsageError(
-            f"'{run}' has no digests of {first} to {last}. It has those of {near}."
+            f"'{run}' has no digests of {first} to {last}. It has those of {near}; t2t-trainer "
+            "--digest_every=50 logs them."
         )
     for step, record in wanted.items():
         if (count := record["processes"]) != train_record.processes():
@@ -133,10 +131,8 @@ def _copy(directory: RunDirectory, step: int, world: World) -> Iterator[RunDirec
                 for one in [one for one in checkpoints if one.step < step][-1:]:
                     Path(path, one.path.name).symlink_to(one.path.resolve())
                     files += one.manifest().get("vocabularies", {})
-                for name in files:
-                    if (directory.path / name).exists():
-                        Path(path, name).parent.mkdir(parents=True, exist_ok=True)
-                        copy_regular(directory.path / name, Path(path, name))
+                there = [name for name in files if (directory.path / name).exists()]
+                RunDirectory(path).copy_vocabularies(there, directory.path)
         yield RunDirectory(world.gather(path)[0])
         world.gather("")  # all are done with it
 

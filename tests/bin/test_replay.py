@@ -126,7 +126,10 @@ def test_what_cannot_be_replayed_is_refused(train, tmp_path, capsys):
     assert "torchrun --nproc-per-node=2 -m t2t_torch.bin t2t-replay" in capsys.readouterr().err
     (run / NAME).unlink()
     assert replay.main([f"--output_dir={run}", "--step=4"]) == 2
-    assert "has logged no digests" in capsys.readouterr().err
+    assert (
+        "It has those of no step; t2t-trainer --digest_every=50 logs them"
+        in capsys.readouterr().err
+    )
     assert replay.main([f"--output_dir={tmp_path / 'none'}", "--step=4"]) == 2
     assert "is not a run directory" in capsys.readouterr().err
 
