@@ -34,6 +34,7 @@ from t2t_torch.errors import CorruptionError, UsageError, listed
 from t2t_torch.files import open_regular
 from t2t_torch.loss import total_loss
 from t2t_torch.run.metrics_file import is_torn, report_of
+from t2t_torch.train.saving import saves_at
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ class DigestLog(Hook):
 
         def is_due(step: int) -> bool:
             is_last = step in (config.pause_at_step, estimator.end)
-            return step % config.digest_every == 0 or is_last or config.saves_at(step)
+            return step % config.digest_every == 0 or is_last or saves_at(config, step)
 
         run.digests = StepDigests(run, estimator.world, is_due)
         logged, step = read_digests(path), estimator.state.step

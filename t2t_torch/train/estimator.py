@@ -505,7 +505,7 @@ class Estimator:
             self._progress.advance(state.step)
             if config.reports_at(state.step):
                 self._report(run)
-            if config.saves_at(state.step):
+            if saving.saves_at(config, state.step):
                 self.save()
         run.meter.stop_clock()
         ends = self.signal != 0 or self.is_done

@@ -257,11 +257,6 @@ class RunConfig(Settings):
         early = self.log_step_count_steps >= 100 and step in (1, 10, 50)
         return early or step % self.log_step_count_steps == 0
 
-    def saves_at(self, step: int) -> bool:
-        """Returns True if a checkpoint is due at a step; others are due by time."""
-        every = (self.local_eval_frequency, self.save_checkpoints_steps)
-        return any(steps > 0 and step % steps == 0 for steps in every)
-
 
 def open_data(
     task: Task, config: RunConfig, world: World, state: TrainerState, newest: Checkpoint | None
