@@ -323,9 +323,11 @@ class DigestLog(Hook):
         weights = run.digests.weights
         places = _differing(logged.get(step, {}).get("weights", weights), weights)
         if places and not run.is_sharded:
-            raise _error(
+            raise CorruptionError(
                 f"the checkpoint of step {step} does not have the weights that the run logged: "
-                f"{_named(places, run.digests.names)}. A bit flipped before it was written"
+                f"{_named(places, run.digests.names)}. A bit flipped before it was written: delete "
+                f"{path / f'ckpt-{step}'}, and the run resumes from the one before. If steps were "
+                f"trained without --digest_every since, delete {path / NAME} instead."
             )
 
     def after_step(self, estimator: Estimator) -> None:
