@@ -244,6 +244,8 @@ def _train(arguments: argparse.Namespace) -> None:
             f"--data_dir={arguments.data_dir}",
             f"--output_dir={arguments.run_dir}",
             f"--train_steps={arguments.train_steps}",
+            f"--hp_batch_size={arguments.train_batch}",
+            f"--hp_learning_rate_warmup_steps={min(300, arguments.train_steps // 2)}",
             f"--random_seed={arguments.seed}",
             "--schedule=train",
         ]
@@ -282,6 +284,7 @@ def main() -> None:
     parser = argument_parser(__doc__ or "")
     parser.add_argument("--run_dir", type=Path, help="[DATA_DIR/decoding_run]")
     parser.add_argument("--train_steps", type=int, default=700)
+    parser.add_argument("--train_batch", type=int, default=4096, help="tokens of its batches")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--ours", type=int, nargs="+", default=[2048], help="batch_tokens")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class OurTraining:
         from t2t_torch.distributed.process_group import World
         from t2t_torch.run.checkpoint import TrainerState
         from t2t_torch.train.estimator import TrainState, compile_shapes, train_step
+        from t2t_torch.train.pace import Pace
         from t2t_torch.train.random_state import INITIALIZATION, seeded
 
         world = World(0, 1, device)
@@ -40,7 +43,10 @@ class OurTraining:
         with seeded(seed, INITIALIZATION, device):
             model = task.model().to(device).train()
         source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
-        self.run: TrainState = TrainState(task, model, source, self.state, world, train_steps=6000)
+        pace = Pace(Path(tempfile.gettempdir(), "no-run"), 6000, 0, self.state)
+        self.run: TrainState = TrainState(
+            task, model, source, self.state, world, pace=pace, train_steps=6000
+        )
         compile_shapes(self.run, world)
         self._step = functools.partial(train_step, self.run, self.state, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))

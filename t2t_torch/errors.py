@@ -10,6 +10,7 @@
     ├── ExportError       a model cannot be exported, or its artifact has other outputs
     ├── ArtifactError     an artifact is broken or altered, or something that it needs is missing
     ├── NotFiniteError    the loss or the gradient is repeatedly not finite in training
+    ├── CorruptionError   a bit of a training flipped, or a machine computes wrongly
     ├── TrialError        a user's trial lacks a method or returns an invalid value
     └── ConfigError       the configuration of an experiment cannot be read or is invalid
 
@@ -171,6 +172,12 @@ class NotFiniteError(T2TError):
     """The loss or the gradient is repeatedly not finite in training."""
 
     exit_code = NOT_FINITE_CODE
+
+
+class CorruptionError(T2TError):
+    """A bit of a training flipped, or a machine computes wrongly; a scheduler may take another."""
+
+    exit_code = 5
 
 
 class TrialError(T2TError):

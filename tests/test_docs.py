@@ -61,6 +61,7 @@ SMALL = {
     "t2t-predict": [],
     "t2t-quick": ["--minutes=0.02"],
     "t2t-query-server": [],
+    "t2t-replay": ["--step=0", "--steps=1:2", "--worker_gpu=0"],
     "t2t-server": [],
     "t2t-translate-all": ["--decode_hparams=extra_length=2"],
     "t2t-tuner": [],

@@ -232,6 +232,9 @@ import_run = Command("t2t-import", "interop.settings.ImportSettings", _import_ru
 data = Command("t2t-data", "workflows.inspect_data.DataSettings", "inspect_data")
 
 
+replay = Command("t2t-replay", "workflows.replay.ReplaySettings", "replay")
+
+
 compare = Command(
     "t2t-compare",
     "workflows.compare.CompareSettings",

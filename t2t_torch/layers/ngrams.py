@@ -93,8 +93,8 @@ def _compact(codes: Tensor, kept: Tensor) -> Tensor:
 
 
 def _trimmed(found: HashedNGrams) -> HashedNGrams:
-    """Cuts off the columns at the right without any; a graph cannot, and keeps them."""
-    if torch.compiler.is_exporting():
+    """Cuts off the columns at the right without any; not in a graph, nor where a GPU would wait."""
+    if torch.compiler.is_exporting() or found.there.device.type != "cpu":
         return found
     size = max(1, int(found.there.sum(1).max()))
     return HashedNGrams(found.hashes[:, :size], found.there[:, :size])

@@ -119,6 +119,12 @@ class MixedBatches:
         problem, within = self.locate(number)
         return problem, [int(row) for row in self.components[problem].plan.batch(within)]
 
+    def batch(self, number: int) -> Batch:
+        """Makes a global batch again, apart from the iteration."""
+        problem, within = self.locate(number)
+        component = self.components[problem]
+        return component.collate(*component.work(within))
+
     def one_of_each_shape(self) -> Iterator[Batch]:
         """Yields a batch of each shape, data set by data set, largest first."""
         return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)

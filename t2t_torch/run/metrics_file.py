@@ -47,7 +47,7 @@ class MetricsFile:
             if self._holds(file, split, step):
                 self._keep(lambda old: (old["step"], old["split"]) != (step, split), report)
                 return
-            torn = _is_torn(file)  # after a full disk, or a kill
+            torn = is_torn(file)  # after a full disk, or a kill
             file.write((b"\n" if torn else b"") + _line(report))  # one write
 
     def trim(self, step: int) -> None:
@@ -58,7 +58,7 @@ class MetricsFile:
             file.seek(0)
             lines = file.read().splitlines(keepends=True)
             reports = [_report(line) for line in lines]
-            if any(one is None or one["step"] > step for one in reports) or _is_torn(file):
+            if any(one is None or one["step"] > step for one in reports) or is_torn(file):
                 self._keep(lambda report: bool(report["step"] <= step))
 
     def read(self) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def _report(line: bytes) -> dict[str, Any] | None:
     return report if report and isinstance(report.get("split"), str) else None
 
 
-def _is_torn(file: BinaryIO) -> bool:
+def is_torn(file: BinaryIO) -> bool:
     """Returns True if the last line of a file is incomplete."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:

@@ -38,6 +38,7 @@ from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:
     from t2t_torch.run.directory import RunDirectory
+    from t2t_torch.train.digests import StepDigests
     from t2t_torch.train.task import Batch, Hook, Task, TrainSource
 
     NumberedBatches = list[tuple[int, Batch]]
@@ -68,6 +69,8 @@ class TrainState:
       processes: number of training processes.
       recent: (completed steps, batches) of the last two steps; values on a GPU are read one step
         late.
+      pieces: pieces of a batch in the last step; more than 1 if memory ran out.
+      digests: digests of the steps, if the run logs them.
       has_updated: True if this process has completed a step.
       is_exchanging: True if the current pass has started to communicate with other processes.
 
@@ -127,6 +130,8 @@ class TrainState:
         self.average = WeightAverage.of(hparams, model)
         self.meter = TrainMeter(world.device, state)
         self.recent: collections.deque[tuple[int, NumberedBatches]] = collections.deque(maxlen=2)
+        self.pieces = 1
+        self.digests: StepDigests | None = None
         self.has_updated = self.is_exchanging = False
 
     def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
@@ -187,9 +192,10 @@ def train_step(
     run.recent.append((step, batches))
     _notify(run.objective, "at_step", step)
 
-    # Forward and backward passes; sums over all processes.
     network.share_buffers(run.model, world.size)
-    totals = _sum(run, _gradients(run, batches, state.seed), world)
+    compute = functools.partial(_gradients, run, batches, state.seed, world)
+    checks = run.digests
+    totals = compute() if checks is None else checks.passes(step + 1, batches, compute)
     if not task.automatic_optimization:
         norm = task.state.gradient_norm().to(run.device)
         skipped = (~(totals[0] + norm).isfinite()).float()
@@ -205,6 +211,8 @@ def train_step(
     norm = run.finish_gradients(weight, averaged, seed=state.seed, step=step)
     task.state.before_update(run.model)
     before_update()
+    if checks is not None:
+        checks.check(waits=False)
 
     # The update, with the scheduled learning rate.
     skipped = (~(totals[0] + norm).isfinite()).float()
@@ -214,6 +222,8 @@ def train_step(
         run.weight_noise(optimizer.param_groups, seed=state.seed, step=step, skipped=skipped)
     run.precision.update(skipped)
     _complete(run, state, totals, norm, skipped)
+    if checks is not None:
+        checks.after_update(state.step, totals)
     return totals, norm
 
 
@@ -285,8 +295,8 @@ def _update(run: TrainState, skipped: Tensor) -> None:
 _MOST_PIECES = 64  # maximum number of pieces of a batch
 
 
-def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
-    """Accumulates the gradients of a step's micro-batches.
+def _gradients(run: TrainState, batches: NumberedBatches, seed: int, world: World) -> Tensor:
+    """Accumulates the gradients of a step's micro-batches, over all processes.
 
     Losses are sums, so a batch may be computed in pieces with the same total gradient (with
     dropout, that of another random draw).  This is done for a single step when memory runs out.
@@ -295,18 +305,21 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
       run: the training state.
       batches: (number of the global batch, batch) of this process's micro-batches.
       seed: random seed of the run.
+      world: the training processes.
 
     Returns:
-      The totals of the step in this process, [4] (`run.ordered` has its own); NaN if memory runs
-      out even for a batch of one row: then the step is skipped, as if its loss were not finite.
+      The totals of the step over all processes, [4]; NaN if memory runs out even for a batch of one
+      row: then the step is skipped, as if its loss were not finite.
 
     Raises:
       T2TError: memory ran out after other processes started to wait for this process's gradients.
     """
     pieces = 1
     while True:
+        run.pieces = pieces
         try:
-            return _passes(run, batches, seed, pieces)
+            totals = _passes(run, batches, seed, pieces)
+            break
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not memory.is_out_of_memory(error):
                 raise
@@ -322,9 +335,11 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
         if pieces >= min(rows, _MOST_PIECES):
             reason = f"Even {pieces} pieces are too large" if pieces > 1 else "It cannot be divided"
             _warn(run, batches, f"{message}. {reason}: the step is skipped")
-            return _no_gradients(run, batches)
+            totals = _no_gradients(run, batches)
+            break
         pieces *= 2
         _warn(run, batches, f"{message}. The step is computed again in {pieces} pieces a batch")
+    return _sum(run, totals, world)
 
 
 def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -> Tensor:
@@ -520,8 +535,7 @@ class Estimator:
             self._progress.advance(state.step)
             if config.reports_at(state.step):
                 self._report(run)
-            every = (config.local_eval_frequency, config.save_checkpoints_steps)
-            if any(steps > 0 and state.step % steps == 0 for steps in every):
+            if saving.saves_at(config, state.step):
                 self.save()
         run.meter.stop_clock()
         ends = self.signal != 0 or self.is_done
@@ -684,10 +698,13 @@ class Estimator:
             `config.on_save_error` is "fail".
 
         Raises:
+          CorruptionError: the run logs digests, and its state has changed since the last update.
           SaveError: the checkpoint could not be written, and `must_succeed` or the settings require
             it.
         """
-        self.saving.save(self.begin(), self.state, self.hooks, must_succeed=must_succeed)
+        if (run := self.begin()).digests is not None:
+            run.digests.check()
+        self.saving.save(run, self.state, self.hooks, must_succeed=must_succeed)
 
     def restore(self, checkpoint: Checkpoint, *, weights: bool = True) -> None:
         """Restores the weights, unless they are not needed, and the step for evaluation."""

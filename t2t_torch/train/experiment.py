@@ -25,6 +25,7 @@ from t2t_torch.reports.baseline import warnings_of
 from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import Ratings
 from t2t_torch.run.metrics_file import MetricsFile
+from t2t_torch.train.digests import DigestLog
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import Watched, full_name, short_names
@@ -359,6 +360,8 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
                 "t2t_torch.train.task.Hook."
             )
         hooks.append(hook)
+    if config.digest_every:
+        hooks.append(DigestLog())
     return [*hooks, RunReport()]
 
 

@@ -175,6 +175,12 @@ class RunConfig(Settings):
     on_save_error: Literal["continue", "fail"] = hp(
         "continue", "Policy if a checkpoint cannot be written: continue with a warning, or fail."
     )
+    digest_every: int = hp(
+        0,
+        "Steps between digests of batch, gradients and weights, by which the run finds flipped bits"
+        " and t2t-replay compares, also of saved steps; 0: none.",
+        low=0,
+    )
     log_step_count_steps: int = hp(100, "Steps between progress lines.", low=1)
     random_seed: int | None = hp(
         None,

@@ -60,10 +60,6 @@ def add_start(directory: Path, estimator: Estimator) -> None:
 
     `starts.jsonl` has each start of a run, also after an interruption, with its machine.
     """
-    device = estimator.world.device
-    name = platform.processor() or platform.machine()
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
     start = {
         "time": round(time.time(), 3),
         "step": estimator.state.step,
@@ -72,17 +68,27 @@ def add_start(directory: Path, estimator: Estimator) -> None:
         "counted": estimator.task.counted,
         "precision": estimator.precision.name,
         "processes": estimator.world.size,
-        "device": f"{device.type} ({name})",
-        "threads": torch.get_num_threads(),
+        **machine(estimator.world.device),
         "host": socket.gethostname(),
-        "system": platform.platform(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "t2t_torch": t2t_torch.__version__,
         "command": " ".join(sys.argv),
     }
     with (directory / STARTS_NAME).open("a", encoding="utf-8") as file:
         file.write(json.dumps(start) + "\n")
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Returns what the last bits of a training depend on: processor, threads, versions."""
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    return {
+        "device": f"{device.type} ({name})",
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "torch": torch.__version__,
+        "t2t_torch": t2t_torch.__version__,
+    }
 
 
 def starts_of(directory: Path) -> list[dict[str, Any]]:

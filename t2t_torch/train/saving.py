@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Hook
 
 
+def saves_at(config: RunConfig, step: int) -> bool:
+    """Returns True if a checkpoint is due at a step; others are due by time."""
+    every = (config.local_eval_frequency, config.save_checkpoints_steps)
+    return any(steps > 0 and step % steps == 0 for steps in every)
+
+
 class Saver:
     """Writes snapshots one after the other.
 
