@@ -286,7 +286,6 @@ def test_a_node_is_killed_and_one_joins_later(hosts, flags, tmp_path):
     assert "rank 1 on host node2 did not answer" in hosts[0].said
     schedule = training.schedule(steps)
     assert [size for size, _ in schedule] == [2, 1, 2]
-    print(schedule)
     assert f"a process was lost: step {schedule[0][1]} is saved" in hosts[0].said
     replay(tmp_path, flags, schedule, steps, **KEEP)
 
