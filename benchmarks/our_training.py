@@ -34,8 +34,9 @@ class OurTraining:
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
         from t2t_torch.distributed.process_group import World
         from t2t_torch.run.checkpoint import TrainerState
-        from t2t_torch.train.estimator import TrainState, compile_shapes, train_step
+        from t2t_torch.train.estimator import TrainState, train_step
         from t2t_torch.train.pace import Pace
+        from t2t_torch.train.preparation import compile_shapes
         from t2t_torch.train.random_state import INITIALIZATION, seeded
 
         world = World(0, 1, device)

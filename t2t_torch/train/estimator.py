@@ -30,7 +30,7 @@ from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.resuming import check_seed
 from t2t_torch.run.tensors import optimizer_tensors
 from t2t_torch.run.warm_start import WarmStartReport, warm_start
-from t2t_torch.train import crash, memory, run_config, saving, stopping
+from t2t_torch.train import crash, memory, preparation, run_config, saving, stopping
 from t2t_torch.train.pace import Pace
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
 from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
@@ -410,45 +410,6 @@ def _others_wait(error: BaseException) -> errors.T2TError:
     )
 
 
-def compile_shapes(
-    run: TrainState, world: World, stop: object = False, say: Callable[[str], None] = print
-) -> None:
-    """Runs the network forward and backward once for each batch shape of the data.
-
-    Weights, buffers and the position in the data do not change.  Afterwards no layer is compiled
-    any more: a batch of another shape, for example a split one, runs uncompiled.  Does nothing if
-    no layer is compiled.
-
-    Args:
-      run: a new, unused training state.
-      world: the training processes; all stop if one of them does.
-      stop: true once a signal was received; checked before each shape, which may take half a
-        minute.
-      say: prints the duration.
-    """
-    layers = network.compiled_layers(run.model)
-    if not layers:
-        return
-    started, shapes = time.monotonic(), 0
-    buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
-    run.network.train()
-    for batch in run.source.one_of_each_shape():
-        if world.maximum(int(bool(stop))):
-            break
-        on_device = run.task.batches.to_device(batch, run.device)
-        with run.precision.autocast():
-            loss = total_loss(run.network(on_device))
-        loss.sum.backward()  # type: ignore[no-untyped-call]
-        run.optimizer.zero_grad()
-        shapes += 1
-    else:
-        for layer in layers:
-            layer.close()
-    for buffer, before in buffers:
-        buffer.copy_(before)
-    say(f"compiled {shapes} shapes of a batch in {time.monotonic() - started:.0f} s")
-
-
 class Estimator:
     """Trains and evaluates a task in a run directory.
 
@@ -655,7 +616,8 @@ class Estimator:
         for hook in self.hooks:
             hook.restore(self.state.hooks.get(type(hook).__name__, {}))
             hook.begin(self)
-        compile_shapes(run, self.world, self._stop, self.say)
+        preparation.order_buckets(run)
+        preparation.compile_shapes(run, self.world, self._stop, self.say)
         return run
 
     def _take_state(self, newest: Checkpoint | None) -> None:
