@@ -163,7 +163,7 @@ def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
     return f"{dataset_name}-{split.value}-{index:05d}-of-{count:05d}.arrow"
 
 
-class Column(Sequence[tuple[Values, npt.NDArray[np.int32]]]):
+class ColumnParts(Sequence[tuple[Values, npt.NDArray[np.int32]]]):
     """The rows of a feature as flat arrays: a pair for each part of the rows, read on demand.
 
     A pair has values [total] and offsets [rows + 1] int32, read-only views of a mapped file: row i
@@ -332,7 +332,7 @@ class Shards:
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return batch
 
-    def column(self, feature: str) -> Column:
+    def column(self, feature: str) -> ColumnParts:
         """Returns the rows of a feature as flat arrays, one pair per part, in row order."""
         if feature not in self.manifest.features:
             raise DataError(
@@ -349,8 +349,8 @@ class Shards:
 
         rows = self.rows_of_parts
         if self.is_remote:
-            return Column(rows, read)
-        return Column(rows, [read(index) for index in range(len(rows))].__getitem__)
+            return ColumnParts(rows, read)
+        return ColumnParts(rows, [read(index) for index in range(len(rows))].__getitem__)
 
 
 class ShardWriter:

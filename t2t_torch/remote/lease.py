@@ -54,7 +54,7 @@ class _Lease:
 
     def __post_init__(self) -> None:
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._beat, name="t2t-lease", daemon=True)
+        self.thread = threading.Thread(target=self.beat, name="t2t-lease", daemon=True)
 
     @property
     def name(self) -> str:
@@ -70,7 +70,8 @@ class _Lease:
         """Returns True if there is a later one."""
         return max(_numbers(self.store, self.prefix), default=0) > self.number
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Gives signs of life until the lease is released or lost."""
         while not self.over.wait(LEASE_SECONDS / 3):
             with contextlib.suppress(StoreError, OSError):
                 if self.is_lost():

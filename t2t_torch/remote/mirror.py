@@ -174,7 +174,12 @@ def pull(path: Path) -> None:
             if copy.version and (name not in there or there[name].version != copy.version)
         }
         if others or there.keys() - known.keys():
-            _remove_forks(path, there)
+            for folder in path.rglob(
+                "ckpt-*"
+            ):  # only this machine has them, and another has gone on
+                name = f"{folder.relative_to(path).as_posix()}/"
+                if _CHECKPOINT.search(name) and f"{name}{_MANIFEST}" not in there:
+                    shutil.rmtree(folder, ignore_errors=True)
         for name in others - there.keys():
             if known[name].time == 0 or known[name].is_of(path / name):
                 (path / name).unlink(missing_ok=True)
@@ -193,14 +198,6 @@ def _copied(store: Store) -> dict[str, StoredObject]:
         return match is None or f"{name[: match.end()]}/{_MANIFEST}" in there
 
     return {name: one for name, one in there.items() if is_complete(name)}
-
-
-def _remove_forks(path: Path, there: dict[str, StoredObject]) -> None:
-    """Removes checkpoints that only this machine has: another one has written the run since."""
-    for folder in path.rglob("ckpt-*"):
-        name = f"{folder.relative_to(path).as_posix()}/"
-        if _CHECKPOINT.search(name) and f"{name}{_MANIFEST}" not in there:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(
@@ -230,21 +227,17 @@ def _copy(store: Store, name: str, file: Path, database: _Database, sha256: str 
     """
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    with staged(file) as temporary:
-        made = store.get(name, temporary)
+    with staged(file) as source:
+        made = store.get(name, source)
         if sha256:
-            found = _sha256(temporary)
+            with source.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
             if found != sha256:
                 raise DataError(
                     f"{place.url_of(file)}: expected sha256 {sha256}, found {found}. The object "
                     "was replaced or damaged; write it again."
                 )
     database.set(file, made.version, file.stat())
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0) -> bool:

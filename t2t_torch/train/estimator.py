@@ -30,7 +30,7 @@ from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.resuming import check_seed
 from t2t_torch.run.tensors import optimizer_tensors
 from t2t_torch.run.warm_start import WarmStartReport, warm_start
-from t2t_torch.train import crash, memory, preparation, run_config, saving, stopping
+from t2t_torch.train import crash, memory, run_config, saving, stopping
 from t2t_torch.train.pace import Pace
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
 from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
@@ -616,8 +616,7 @@ class Estimator:
         for hook in self.hooks:
             hook.restore(self.state.hooks.get(type(hook).__name__, {}))
             hook.begin(self)
-        preparation.order_buckets(run)
-        preparation.compile_shapes(run, self.world, self._stop, self.say)
+        network.prepare(run, self.world, self._stop, self.say)
         return run
 
     def _take_state(self, newest: Checkpoint | None) -> None:

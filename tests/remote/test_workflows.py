@@ -17,6 +17,7 @@ from t2t_torch.remote import place
 from t2t_torch.remote.store import Store
 
 PROBLEM = "algorithmic_reverse_binary40_test"
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 def train(run: str, data_dir: str, steps: int, **settings: Any) -> Any:
