@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -312,7 +310,7 @@ class Shards:
     def _part(self, index: int) -> pa.RecordBatch:
         """Returns the rows of a part; fetches that of an object store, which others may evict.
 
-        Shards that were used least recently are evicted first: see `remote.mirror`.
+        Shards that were copied first are evicted first: see `remote.mirror`.
         """
         if not self.is_remote:
             return self._batches[index]
@@ -328,8 +326,6 @@ class Shards:
                 for one, kept in fetched.items()
                 if (self.data_dir / self._entries[one].file).exists()
             }
-        with contextlib.suppress(FileNotFoundError):  # evicted since
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return batch
 
     def column(self, feature: str) -> ColumnParts:

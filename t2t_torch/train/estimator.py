@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import t2t_torch
-from t2t_torch import errors, mode, reporter, signals
+from t2t_torch import errors, mode, remote, reporter, signals
 from t2t_torch.distributed import network
 from t2t_torch.distributed.ordered_sum import OrderedSum
 from t2t_torch.distributed.peers import is_of_exchange
@@ -643,6 +643,8 @@ class Estimator:
                 if repair:
                     self.directory.lock()
                 newest = self.checkpoints.newest(repair=repair)
+                if repair:
+                    remote.push(self.directory.path)  # the processes of other nodes fetch it
         step = self.world.from_leader(newest.step if newest else -1)
         if newest or step < 0:
             return newest
