@@ -3,14 +3,14 @@
     python benchmarks/scale.py --processes=4,8 --tmp_dir=RAW        # root on Linux, for `unshare`
 
 `torchrun` trains a small transformer with gloo in a network namespace of its own, whose loopback
-device counts every byte: at one step and some steps later, so the start is left out.  The payload
-is the bytes less 52 for each packet (IPv4 20, TCP with its time stamps 32).  scale_model.py
-computes the efficiency on many ranks.  RAW has the raw files of Multi30k.
+device counts every byte: at one step and some steps later, so the start is left out.
+scale_model.py computes the efficiency on many ranks.  RAW has the raw files of Multi30k.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -24,9 +24,11 @@ import store_cost
 import torch
 import torch.distributed as dist
 from report import print_header, print_table
+from torch.distributed.distributed_c10d import _get_default_store
 from torch.distributed.tensor import DTensor
 
 from t2t_torch import registry
+from t2t_torch.data.generate import generate_data
 from t2t_torch.distributed.process_group import Agreement, World, join_world
 from t2t_torch.train.task import Hook
 
@@ -41,8 +43,8 @@ WAYS = {
     "--deterministic_world=n": ("", "all-to-all, all-gather: 2(n-1)/n", 2.0),
     "shard_weights=True": ("shard_weights=True", "2 all-gathers, reduce-scatter: 3(n-1)/n", 3.0),
 }
-_HEADERS = 52
-_FIRST, _STEPS, _CALLS, _SECONDS = 2, 5, 300, 10.0
+_HEADERS = 52  # bytes of a packet: IPv4 20, TCP with its time stamps 32
+_FIRST, _STEPS, _CALLS, _SECONDS = 2, 5, 100, 10.0
 
 
 def crossed() -> tuple[int, int]:
@@ -53,11 +55,7 @@ def crossed() -> tuple[int, int]:
 
 
 class Count:
-    """Bytes between two moments, read while all processes wait.
-
-    Args:
-      world: the processes.
-    """
+    """Bytes between two moments, read while all processes wait."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -110,8 +108,7 @@ class Watch(Hook):
             self.found["weights"] = held(estimator.model.parameters())
             self.found["slots"] = held(slots)
             self.found["parameters"] = sum(p.numel() for p in estimator.model.parameters())
-            pairs = zip(self._clock[1:], self._clock, strict=False)
-            self.found["seconds"] = min(later - earlier for later, earlier in pairs)
+            self.found["seconds"] = min(b - a for a, b in itertools.pairwise(self._clock))
 
 
 def train(way: str, data: Path, world: World, tokens: int) -> dict[str, Any]:
@@ -146,11 +143,12 @@ def decisions(world: World) -> dict[str, dict[str, float]]:
     count = Count(world)
     time.sleep(_SECONDS)
     found = {"signs of life, each second": count.since(_SECONDS)}
-    agree = Agreement(world, 5)
+    agree, whole = Agreement(world, 5), torch.zeros(1 << 16)
+    part = torch.zeros(len(whole) // world.size)
     calls = {
         "Agreement of a step": lambda: agree(0, 0, 0, 0, 0),
         "totals of a step": lambda: world.sum(torch.zeros(4, dtype=torch.float64)),
-        "leader_first of a checkpoint": lambda: world.from_leader(1),
+        "reduce-scatter of 256 KiB": lambda: dist.reduce_scatter_tensor(part, whole),
     }
     for name, call in calls.items():
         count = Count(world)
@@ -158,39 +156,43 @@ def decisions(world: World) -> dict[str, dict[str, float]]:
             call()
         agree.finish()
         found[name] = count.since(_CALLS)
-    part = torch.zeros(1 << 20)
-    count = Count(world)
-    dist.reduce_scatter_tensor(part[: len(part) // world.size].clone(), part)
-    found["reduce-scatter of 4 MiB"] = count.since(1)
     return found
+
+
+def store_requests(world: World) -> float:
+    """Returns the requests that the store of torchrun has answered in a second, to all at once."""
+    store, started = _get_default_store(), time.perf_counter()
+    for _ in range(30 * _CALLS):
+        store.check(["t2t/alive/0"])
+    return world.size * 30 * _CALLS / (time.perf_counter() - started)
 
 
 def work(data: Path, tokens: int) -> None:
     """Runs in each process of torchrun; the leader writes what all have found."""
     with join_world(use_gpu=False) as world:
-        ways = list(WAYS) if world.size > 1 else list(WAYS)[:1]
+        ways = list(WAYS)[: None if world.size > 1 else 1]
         found = {way: world.gather(train(way, data, world, tokens)) for way in ways}
-        small = decisions(world) if world.size > 1 else {}
+        result: dict[str, Any] = {"ways": found}
+        if world.size > 1:
+            result.update(small=decisions(world), store=store_requests(world))
         if world.leads:
-            content = json.dumps({"ways": found, "small": small})
-            (data / f"found-{world.size}.json").write_text(content)
+            result["sockets"] = sum(file.is_socket() for file in Path("/proc/self/fd").iterdir())
+            (data / f"found-{world.size}.json").write_text(json.dumps(result))
 
 
 def alone(size: int, data: Path, tokens: int) -> dict[str, Any]:
     """Runs the processes in a network namespace of their own; returns what they have found."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}"]
-    torchrun += ["--master-addr=127.0.0.1", "--master-port=29500"]
-    own = [str(Path(__file__).resolve()), f"--work={data}", f"--tokens={tokens}"]
-    setting_up = 'ip link set lo up && exec "$@"'
-    command = ["unshare", "--net", "sh", "-c", setting_up, "sh", *torchrun, *own]
+    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={size}"]
+    command += ["--master-addr=127.0.0.1", "--master-port=29500", str(Path(__file__).resolve())]
+    command += [f"--work={data}", f"--tokens={tokens}"]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120 + 60 * size
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads((data / f"found-{size}.json").read_text())
-    return found
+    return dict(json.loads((data / f"found-{size}.json").read_text()))
 
 
 def print_counts(found: dict[int, dict[str, Any]]) -> None:
@@ -202,7 +204,7 @@ def print_counts(found: dict[int, dict[str, Any]]) -> None:
             least = WAYS[way][2] * (size - 1) * total  # of all processes
             row = [f"{way}, n = {size}", f"{sent['payload'] / size:,.0f}", f"{least / size:,.0f}"]
             row += [f"{sent['payload'] / least:.4f}", f"{100 * sent['bytes'] / least - 100:.1f}"]
-            rows.append([*row, f"{1e3 * min(p['seconds'] for p in processes):.0f}", WAYS[way][1]])
+            rows.append([*row, WAYS[way][1]])
             parts = [max(p[k] for p in processes) for k in ("weights", "gradients", "slots")]
             expected = 4 * total / (size if way.startswith("shard") else 1)
             row = [f"{way}, n = {size}", *(f"{part:,}" for part in parts), f"{sum(parts):,}"]
@@ -210,8 +212,10 @@ def print_counts(found: dict[int, dict[str, Any]]) -> None:
         for name, count in one["small"].items():
             figures = [count["payload"] / size, count["bytes"] / size, count["packets"] / size]
             small.append([f"{name}, n = {size}", *(f"{value:,.0f}" for value in figures)])
-    head = ["step of", "sent by a process", "formula", "ratio", "with headers, + %", "CPU ms", ""]
+    head = ["step of", "sent by a process", "formula", "ratio", "with headers, + %", ""]
     print_table(head, rows)
+    for size, one in found.items():
+        print(f"n = {size}: {one['sockets']} sockets of rank 0, {one['store']:,.0f} requests/s\n")
     print_table(["message", "sent by a process", "with headers", "packets"], small)
     head = ["bytes of a process", "weights", "gradients", "Adam", "sum", "16 a weight", "ratio"]
     print_table(head, memory)
@@ -233,11 +237,8 @@ def main() -> None:
     print_header(0)
     sizes = [int(size) for size in flags.processes.split(",")]
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        from t2t_torch.data.generate import generate_data
-
-        problem = registry.problem(PROBLEM)
-        generate_data(problem, folder, folder, num_processes=1, max_cases=5000, progress=False)
+        folder, task = Path(place), registry.problem(PROBLEM)
+        generate_data(task, folder, folder, num_processes=1, max_cases=5000, progress=False)
         one = alone(1, folder, flags.tokens)["ways"]["DDP"][0]
         said = f"{one['parameters']:,} weights, {flags.tokens} tokens; a step of one process:"
         print(f"{said} {one['seconds']:.3f} CPU s\n")

@@ -6,9 +6,12 @@ A step is the computation, and that part of the exchange that it does not cover:
 
 - DDP: 2(n-1)/n of the gradient's bytes, 2(n-1) messages one after another for each bucket of 25
   MiB.  The last backward pass (2/3 of a micro-batch) covers all buckets but the last.
-- FSDP: 3(n-1)/n for each micro-batch, 3(n-1) messages a layer; all but one layer's are covered.
+- FSDP: 3(n-1)/n (gloo: 4) for each micro-batch, 3(n-1) messages a layer; all but those of one
+  layer are covered.
 - ordered (--deterministic_world): 2(n-1)/n in buffers of 2^24 elements, after the backward pass.
 
+The totals of each step take 2(n-1) messages more, and no step is shorter than the 2(n-1) small
+messages of `Agreement`.  All are rings; NCCL's trees wait for fewer messages.
 Where 8 GPUs are a node, they reduce within it (NVLink), and each exchanges an eighth with other
 nodes; the all-to-all of `ordered` exchanges all.  Nothing here is measured but --cpu_seconds; the
 seconds of a GPU follow from an assumed MFU.
@@ -42,11 +45,15 @@ _BACKWARD = 2 / 3
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Bytes/s and seconds of a message between nodes and, where a node has several ranks, in it."""
+    """Bytes/s and seconds of a message between nodes and, where a node has several ranks, in it.
+
+    `small` is the seconds of a message of gloo from rank to rank, by TCP, the mean of all.
+    """
 
     name: str
     bandwidth: float
     latency: float
+    small: float
     ranks: int = 1  # of a node, each with a link of its own
     within: float = math.inf
 
@@ -67,20 +74,25 @@ class Link:
 
 
 LINKS = (
-    Link("1 Gbit/s", 125e6, 50e-6),
-    Link("25 Gbit/s", 3.125e9, 30e-6),
-    Link("8 x NVLink, 400 Gbit/s each", 50e9, 5e-6, 8, 450e9),
+    Link("1 Gbit/s", 125e6, 50e-6, 50e-6),
+    Link("25 Gbit/s", 3.125e9, 30e-6, 30e-6),
+    Link("8 x NVLink, 400 Gbit/s each", 50e9, 5e-6, 15e-6, 8, 450e9),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Seconds of a micro-batch, bytes of the gradients, layers, and micro-batches of a step."""
+    """A training: seconds and bytes of the gradients of a micro-batch, layers, micro-batches.
+
+    `sharded` is how many times (n-1)/n of the bytes FSDP sends: gloo's reduce-scatter is an
+    all-reduce, so 4 instead of 3.
+    """
 
     name: str
     seconds: float
     size: int
     layers: int
+    sharded: int = 3
     micro: int = 1
 
     def efficiency(self, way: str, link: Link, n: int) -> float:
@@ -93,7 +105,7 @@ class Job:
         """
         compute = self.micro * self.seconds
         if way == "FSDP":
-            whole = link.exchange(3 * self.size, 3 * (self.layers + 1), n)
+            whole = link.exchange(self.sharded * self.size, 3 * (self.layers + 1), n)
             late = self.micro * max(whole / (self.layers + 1), whole - self.seconds)
         elif way == "DDP":
             buckets = math.ceil(self.size / BUCKET)
@@ -103,7 +115,8 @@ class Job:
             buffers = math.ceil(self.size / BUFFER)
             late = link.exchange(self.size, buffers, n, joined=False)
             late += link.exchange(self.size, buffers, n)
-        return compute / (compute + late)
+        step = compute + late + link.exchange(0.0, 2, n)
+        return compute / max(step, 2 * (n - 1) * link.small)
 
 
 def model_of(name: str, **changes: object) -> tuple[nn.Module, Any]:
@@ -125,7 +138,7 @@ def main() -> None:
     parser.add_argument("--mfu", default="0.24,0.37", help="assumed: of base, of big")
     flags = parser.parse_args()
     print_header()
-    jobs = [Job("CPU, small", flags.cpu_seconds, FLOAT * flags.cpu_weights, 4)]
+    jobs = [Job("CPU, small", flags.cpu_seconds, FLOAT * flags.cpu_weights, 4, 4)]
     mfu = dict(zip(("base", "big"), map(float, flags.mfu.split(",")), strict=True))
     memory = []
     for name in ("base", "big", "billion"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -249,7 +250,7 @@ class Training:
             if found and found[-1][0] == size:
                 found.pop()
             found.append((size, step))
-        print("seconds without a step:", self.seconds_without_a_step())
+        logging.info("seconds without a step: %s", self.seconds_without_a_step())
         return found
 
 
