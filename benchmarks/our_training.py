@@ -32,9 +32,10 @@ class OurTraining:
     """
 
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
+        from t2t_torch.distributed.network import prepare
         from t2t_torch.distributed.process_group import World
         from t2t_torch.run.checkpoint import TrainerState
-        from t2t_torch.train.estimator import TrainState, compile_shapes, train_step
+        from t2t_torch.train.estimator import TrainState, train_step
         from t2t_torch.train.pace import Pace
         from t2t_torch.train.random_state import INITIALIZATION, seeded
 
@@ -47,7 +48,7 @@ class OurTraining:
         self.run: TrainState = TrainState(
             task, model, source, self.state, world, pace=pace, train_steps=6000
         )
-        compile_shapes(self.run, world)
+        prepare(self.run, world)
         self._step = functools.partial(train_step, self.run, self.state, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))
 

@@ -75,7 +75,7 @@ _ELSEWHERE = {
 __all__ = ["__version__", "registry", *sorted(_ELSEWHERE)]  # noqa: PLE0604 -- all are strings
 
 
-class _Module(types.ModuleType):
+class _PicklableModule(types.ModuleType):
     """A module that pickles by its name, as cloudpickle's support of modules is for no subclass.
 
     Ray and Spark pickle the functions of a script, with the modules that they use.
@@ -85,7 +85,7 @@ class _Module(types.ModuleType):
         return importlib.import_module, (self.__name__,)
 
 
-class _Callable(_Module):
+class _Callable(_PicklableModule):
     """A module with the name of a function: both `t2t.problem(...)` and its import work."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ class _Callable(_Module):
         return getattr(importlib.import_module("t2t_torch.api"), function)(*args, **kwargs)
 
 
-class _Package(_Module):
+class _Package(_PicklableModule):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FUNCTIONS and isinstance(value, types.ModuleType):  # set by its import
             value.__class__ = _Callable

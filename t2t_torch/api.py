@@ -37,7 +37,7 @@ from t2t_torch import registry
 from t2t_torch.errors import DataError, HParamsError, UsageError
 from t2t_torch.files import replace_if_other
 from t2t_torch.problem import Problem
-from t2t_torch.remote import here
+from t2t_torch.remote import resolve
 from t2t_torch.signals import SignalStop, StopRequest, raise_if_stopped
 from t2t_torch.workflows.context import called
 from t2t_torch.workflows.run import exported, form_of, load
@@ -130,7 +130,7 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
     from t2t_torch.declaration.problem import located
 
     if isinstance(source, str | Path):
-        drafted = draft(here(source))
+        drafted = draft(resolve(source))
         content = dict(drafted.content)
         content["files"] = located(content["files"], drafted.path.parent.resolve())
     else:
@@ -409,12 +409,12 @@ def _copy_log(log: IO[str]) -> None:
 def _name_of(source: ProblemLike, data_dir: str | Path | None, *, overwrite: bool = False) -> str:
     """Returns the registered name of a problem; registers it if necessary."""
     if isinstance(source, str):
-        registry.add_declarations(None if data_dir is None else here(data_dir))
+        registry.add_declarations(None if data_dir is None else resolve(data_dir))
         return source
     if isinstance(source, Mapping):
         if data_dir is None:
             raise UsageError("a declaration is written into data_dir: give it, too.")
-        return _declared(source, here(data_dir), overwrite=overwrite)
+        return _declared(source, resolve(data_dir), overwrite=overwrite)
     if isinstance(source, Problem):
         _registered(type(source))
         return source.full_name

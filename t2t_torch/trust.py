@@ -49,16 +49,20 @@ class UsrDirSettings(Settings):
 
 
 class CodeSettings(UsrDirSettings):
-    """A user's code, trust in that of a run, and the copies of data in object stores."""
+    """A user's code, and trust in that of a run."""
+
+    trust_code: bool = hp(
+        False, "Executes Python code that comes with the run; see docs/explanation/security.md."
+    )
+
+
+class CacheSettings(Settings):
+    """The copies of data in object stores; see `remote`."""
 
     cache_gb: float = hp(
         0.0,
         "Gigabytes of shards of object stores that this machine keeps; 0: all that were read.",
         low=0.0,
-    )
-
-    trust_code: bool = hp(
-        False, "Executes Python code that comes with the run; see docs/explanation/security.md."
     )
 
 

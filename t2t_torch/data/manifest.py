@@ -256,8 +256,8 @@ class Manifest(StoredEntry):
         chosen = self.splits if splits is None else {split.value for split in splits}
         shards = [shard for key in self.splits if key in chosen for shard in self.splits[key].files]
         known = set() if thorough else unchanged(data_dir, self.problem, shards)
-        if url_of(data_dir) and not thorough:  # copies are compared when they are fetched
-            known = {shard.file for shard in shards}
+        if url_of(data_dir) and not thorough:  # the others are compared when they are fetched
+            known |= {shard.file for shard in shards if not (data_dir / shard.file).exists()}
         hashed = [shard for shard in shards if shard.file not in known]
         checks: list[tuple[str, int | None, str]] = [
             *((file, None, sha256) for file, sha256 in self.vocab_files.items()),

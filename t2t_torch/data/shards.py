@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -163,7 +161,7 @@ def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
     return f"{dataset_name}-{split.value}-{index:05d}-of-{count:05d}.arrow"
 
 
-class Column(Sequence[tuple[Values, npt.NDArray[np.int32]]]):
+class ColumnParts(Sequence[tuple[Values, npt.NDArray[np.int32]]]):
     """The rows of a feature as flat arrays: a pair for each part of the rows, read on demand.
 
     A pair has values [total] and offsets [rows + 1] int32, read-only views of a mapped file: row i
@@ -312,7 +310,7 @@ class Shards:
     def _part(self, index: int) -> pa.RecordBatch:
         """Returns the rows of a part; fetches that of an object store, which others may evict.
 
-        Shards that were used least recently are evicted first: see `remote.mirror`.
+        Shards that were copied first are evicted first: see `remote.mirror`.
         """
         if not self.is_remote:
             return self._batches[index]
@@ -328,11 +326,9 @@ class Shards:
                 for one, kept in fetched.items()
                 if (self.data_dir / self._entries[one].file).exists()
             }
-        with contextlib.suppress(FileNotFoundError):  # evicted since
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
         return batch
 
-    def column(self, feature: str) -> Column:
+    def column(self, feature: str) -> ColumnParts:
         """Returns the rows of a feature as flat arrays, one pair per part, in row order."""
         if feature not in self.manifest.features:
             raise DataError(
@@ -349,8 +345,8 @@ class Shards:
 
         rows = self.rows_of_parts
         if self.is_remote:
-            return Column(rows, read)
-        return Column(rows, [read(index) for index in range(len(rows))].__getitem__)
+            return ColumnParts(rows, read)
+        return ColumnParts(rows, [read(index) for index in range(len(rows))].__getitem__)
 
 
 class ShardWriter:

@@ -26,7 +26,7 @@ from t2t_torch.readers.conll import file_of
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import labels_of
 from t2t_torch.readers.text_file import BadRecords, Record, split_at_blanks
-from t2t_torch.remote import here
+from t2t_torch.remote import resolve
 from t2t_torch.runtime.prediction import list_of, parts_of, text_of_cell
 from t2t_torch.text.tree import parse_tree
 
@@ -173,7 +173,7 @@ class RowFiles:
     def _found(self, name: str, split: Split) -> list[Path]:
         """Returns the matches of a path or pattern; the expected path if nothing exists."""
         try:
-            expanded = here(name)
+            expanded = resolve(name)
             for folder in self._folders:
                 path = folder / expanded
                 if path.exists():

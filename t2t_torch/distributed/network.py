@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from t2t_torch.distributed import ordered_sum, process_group
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.recurrent import CarriedMemory
+from t2t_torch.loss import total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -294,6 +296,48 @@ def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[No
     if more and isinstance(network, DistributedDataParallel):
         return network.no_sync()
     return nullcontext()
+
+
+def prepare(
+    run: Any, world: World, stop: object = False, say: Callable[[str], None] = print
+) -> None:
+    """Runs passes that change neither weights and buffers nor the position in the data.
+
+    One lets DistributedDataParallel order its buckets, as it does after its first pass: the order
+    of the sums of more than two gradients depends on it, and the first step after a resume would
+    differ in its last bits.  Layers are compiled by one pass for each batch shape of the data.
+    Afterwards none is compiled any more: other shapes, as of a split batch, run uncompiled.
+
+    Args:
+      run: a new, unused `TrainState`.
+      world: the training processes; all stop if one of them does.
+      stop: true once a signal was received; checked before each shape, which may take half a
+        minute.
+      say: prints the duration of the compilation.
+    """
+    layers = compiled_layers(run.model)
+    is_bucketed = isinstance(run.network, DistributedDataParallel) and world.size > 2
+    started, shapes = time.monotonic(), 0
+    buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
+    for batch in run.source.one_of_each_shape() if layers or is_bucketed else ():
+        if world.maximum(int(bool(stop))):
+            break
+        run.network.train()
+        on_device = run.task.batches.to_device(batch, run.device)
+        with run.precision.autocast():
+            loss = total_loss(run.network(on_device))
+        loss.sum.backward()  # type: ignore[no-untyped-call]
+        run.optimizer.zero_grad()
+        shapes += 1
+        if not layers:
+            break
+    else:
+        for layer in layers:
+            layer.close()
+    for buffer, before in buffers:
+        buffer.copy_(before)
+    if layers:
+        say(f"compiled {shapes} shapes of a batch in {time.monotonic() - started:.0f} s")
 
 
 def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) -> None:

@@ -33,7 +33,7 @@ def is_of_exchange(error: BaseException | None) -> bool:
     )
 
 
-class Peers:
+class Heartbeats:
     """The processes of a group, as seen by one of them.
 
     Args:

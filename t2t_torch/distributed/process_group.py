@@ -36,7 +36,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from t2t_torch.distributed.peers import Peers
+from t2t_torch.distributed.peers import Heartbeats
 from t2t_torch.errors import UsageError
 
 _GROUPS: list[dist.ProcessGroup | None] = []
@@ -286,7 +286,7 @@ def join_world(*, use_gpu: bool = True, exchange_timeout: float = 0.0) -> Iterat
         hold(dist.group.WORLD)
     rank, size = dist.get_rank(), dist.get_world_size()
     try:
-        with Peers(_get_default_store(), rank, size).watched():
+        with Heartbeats(_get_default_store(), rank, size).watched():
             yield World(rank, size, device, decisions, steps)
     finally:
         if is_ours:

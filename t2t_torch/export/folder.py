@@ -19,6 +19,7 @@ from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.files import copy_regular
+from t2t_torch.remote import remove
 from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.checksums import check_files
@@ -277,6 +278,7 @@ def _put(whole: Path, path: Path, replaced: Path, *, overwrite: bool) -> None:
     except UsageError as error:
         raise ExportError(f"while the model was exported, something was written: {error}") from None
     if overwrite and path.is_dir():
+        remove(path)
         path.rename(replaced)
     try:
         whole.rename(path)  # replaces an empty folder only

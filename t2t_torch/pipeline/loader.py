@@ -30,7 +30,7 @@ from t2t_torch.pipeline.plan import ORDER_VERSION, Batching, EpochPlan, PlanRepo
 from t2t_torch.pipeline.reader import Examples, restore
 from t2t_torch.pipeline.training_split import MIXTURE_VERSION, MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
-from t2t_torch.remote import here
+from t2t_torch.remote import resolve
 from t2t_torch.reports.column_statistics import StoredColumn
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class Dataset(data.Dataset[dict[str, Any]]):
     def __init__(
         self, problem: Problem | str, data_dir: str | Path, split: Split | str = Split.TRAIN
     ) -> None:
-        data_dir = here(data_dir)
+        data_dir = resolve(data_dir)
         registry.add_declarations(data_dir)
         self.problem = registry.problem(problem) if isinstance(problem, str) else problem
         if isinstance(split, str) and split not in {one.value for one in Split}:

@@ -25,13 +25,13 @@ from t2t_torch.remote.place import is_url, local, url_of
 __all__ = [
     "cache_limit",
     "fetch",
-    "here",
     "is_url",
     "local",
     "locked",
     "opened",
     "push",
     "remove",
+    "resolve",
     "url_of",
 ]
 
@@ -69,7 +69,7 @@ def opened(paths: Iterable[str | Path], cache_gb: float = 0.0) -> Iterator[None]
         _cache_gb.reset(before)
 
 
-def here(place: str | Path) -> Path:
+def resolve(place: str | Path) -> Path:
     """Returns a path as a Path; that of a URL, or of its copy, is pulled first.
 
     Args:
@@ -88,13 +88,13 @@ def here(place: str | Path) -> Path:
     return path
 
 
-def fetch(path: Path, *, sha256: str = "", cache_gb: float = 0.0) -> bool:
+def fetch(path: Path, *, sha256: str = "", cache_gb: float = 0.0, again: bool = False) -> bool:
     """Copies a file or folder that is not here; returns whether it is.  See `mirror.fetch`."""
     if path.is_file() or not url_of(path):
-        return path.exists()
+        return path.exists() and not again
     from t2t_torch.remote import mirror
 
-    return mirror.fetch(path, sha256, cache_gb)
+    return mirror.fetch(path, sha256, cache_gb, again=again)
 
 
 def push(path: Path) -> None:
@@ -123,4 +123,5 @@ def locked(lock: Path) -> Iterator[None]:
 
     with lease.hold(lock):
         mirror.pull(lock.parent)  # another machine may have written it until now
-        yield
+        with mirror.pushed(lock.parent):
+            yield

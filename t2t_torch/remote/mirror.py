@@ -6,11 +6,13 @@ when they are read (`fetch`).  The rules:
 - What another machine has changed in the store replaces the copy, also a changed one.
 - What has changed here alone is kept, and written to the store by `push`: shards and tensors first,
   each MANIFEST.json, which completes a checkpoint, last.
+- A run is written by the holder of its lease alone (`lease.py`).
 - Nothing is removed from the store because it is not here; only `remove` does, MANIFEST.json first.
 - A checkpoint in the store without MANIFEST.json is not there.
 
 A database in the cache folder has the version of each object that was copied, and the time of its
-copy: a copy with another time was changed here.
+copy: a copy with another time was changed here.  One process at a time works on the copies of a
+bucket, apart from those that fetch single files.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from t2t_torch import reporter
 from t2t_torch.atomic_files import file_lock, staged
 from t2t_torch.errors import DataError, T2TError
 from t2t_torch.remote import lease, place
-from t2t_torch.remote.store import Store, StoredObject
+from t2t_torch.remote.store import Store, StoredObject, StoreError
 
 _MANIFEST = "MANIFEST.json"
 _CHECKPOINT = re.compile(r"(?:^|(?<=/))ckpt-\d+(?=/)")
@@ -39,7 +42,6 @@ _BULK = re.compile(rf"((^|/)ckpt-\d+[^/]*/(?!{re.escape(_MANIFEST)}$)|\.arrow$)"
 _NOT_COPIED = re.compile(
     r"(^|/)(\.[^/]*|[^/]*\.(lock|incomplete|removed[-\d]*|tmp-\d+))(/|$)|\.lease-\d+$"
 )
-_SHARD = "%.arrow"
 _REFRESH_SECONDS = 5.0
 
 
@@ -48,14 +50,14 @@ class _Copy:
     """The entry of an object in the database.
 
     Attributes:
-      version: of the object when it was last copied; "" while it is written to the store.
+      version: of the object when it was last copied; "" if it never was.
       size: of the copy, in bytes.
-      time: of the copy, in nanoseconds; 0 if it is not here.
+      time: of the copy, in nanoseconds; 0 if it is not here, -1 while it is written to the store.
     """
 
-    version: str
-    size: int
-    time: int
+    version: str = ""
+    size: int = 0
+    time: int = -1
 
     def is_of(self, file: Path) -> bool:
         """Returns True if a file is this copy, unchanged."""
@@ -69,13 +71,21 @@ class _Database:
     """The database of the copies.  Each change is written at once, for all processes."""
 
     def __init__(self) -> None:
-        folder = place.cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(folder / ".copies.sqlite", timeout=60.0)
-        self._connection.execute("PRAGMA synchronous=OFF")  # if it is lost, all is copied again
+        file = place.cache_folder() / ".copies.sqlite"
+        try:
+            self._connection = self._open(file)
+        except sqlite3.DatabaseError:  # damaged: all is copied again
+            file.unlink()
+            self._connection = self._open(file)
+
+    @staticmethod
+    def _open(file: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(file, timeout=60.0)
+        connection.execute("PRAGMA synchronous=OFF")  # if it is lost, all is copied again
         columns = "path TEXT PRIMARY KEY, version TEXT, size INTEGER, time INTEGER"
-        with self._connection:
-            self._connection.execute(f"CREATE TABLE IF NOT EXISTS copies ({columns})")
+        with connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS copies ({columns})")
+        return connection
 
     def __enter__(self) -> _Database:
         return self
@@ -89,10 +99,9 @@ class _Database:
         rows = self._connection.execute(query, (f"{path}", f"{path}/", f"{path}0"))
         return {row[0][len(f"{path}/") :]: _Copy(*row[1:]) for row in rows}
 
-    def set(self, file: Path, version: str, status: os.stat_result | None) -> None:
-        """Records a copy with this status; None if it is not here, or is being written."""
-        size, written = (status.st_size, status.st_mtime_ns) if status else (0, 0)
-        row = (f"{file}", version, size, written)
+    def set(self, file: Path, copy: _Copy) -> None:
+        """Records a copy."""
+        row = (f"{file}", copy.version, copy.size, copy.time)
         with self._connection:
             self._connection.execute("REPLACE INTO copies VALUES (?, ?, ?, ?)", row)
 
@@ -101,21 +110,23 @@ class _Database:
         with self._connection:
             self._connection.execute("DELETE FROM copies WHERE path = ?", (f"{file}",))
 
-    def shards(self) -> list[Path]:
-        """Returns the shards that are here."""
-        rows = self._connection.execute(
-            "SELECT path FROM copies WHERE time > 0 AND path LIKE ?", (_SHARD,)
-        )
-        return [Path(row[0]) for row in rows]
+    def shards(self) -> dict[Path, _Copy]:
+        """Returns the shards that are here, those first that were copied first."""
+        query = "SELECT * FROM copies WHERE time > 0 AND path LIKE '%.arrow' ORDER BY time"
+        return {Path(row[0]): _Copy(*row[1:]) for row in self._connection.execute(query)}
+
+
+def _copy_of(version: str, status: os.stat_result) -> _Copy:
+    return _Copy(version, status.st_size, status.st_mtime_ns)
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[_Database]:
-    """Holds the lock of the copies of a path; yields the database."""
-
+def _locked(path: Path, *, alone: bool = False) -> Iterator[_Database]:
+    """Holds the lock of a bucket's copies, or that of a single file; yields the database."""
     folder = place.cache_folder() / ".locks"
     folder.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:2]  # few files; a pull holds one alone
+    scheme, bucket = path.relative_to(place.cache_folder()).parts[:2]
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:2] if alone else f"{scheme}-{bucket}"
     with file_lock(folder / name), _Database() as database:
         yield database
 
@@ -139,21 +150,29 @@ def opened(paths: Iterable[Path]) -> Iterator[None]:
     try:
         for path in sorted(copies):
             pull(path)
-        try:
+        with pushed(*sorted(copies)):
             yield
-        except BaseException as error:
-            if isinstance(error, T2TError):
-                error.args = tuple(place.with_urls(str(said)) for said in error.args)
-            with contextlib.suppress(T2TError):  # the first error matters
-                _push_all(copies)
-            raise
-        _push_all(copies)
     finally:
         _open.reset(before)
 
 
-def _push_all(paths: Iterable[Path]) -> None:
-    for path in sorted(paths):
+@contextlib.contextmanager
+def pushed(*paths: Path) -> Iterator[None]:
+    """Context that pushes paths at its end.
+
+    Raises:
+      T2TError: as the body, with URLs in place of paths; or as `push`, if the body raises nothing.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, T2TError):
+            error.args = tuple(place.with_urls(str(said)) for said in error.args)
+        with contextlib.suppress(T2TError):  # the first error matters
+            for path in paths:
+                push(path)
+        raise
+    for path in paths:
         push(path)
 
 
@@ -166,57 +185,59 @@ def pull(path: Path) -> None:
     store = Store(place.url_of(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path) as database:
-        there = _copied(store)
-        known = database.below(path)
-        others = {
-            name
-            for name, copy in known.items()
-            if copy.version and (name not in there or there[name].version != copy.version)
-        }
-        if others or there.keys() - known.keys():
-            _remove_forks(path, there)
-        for name in others - there.keys():
-            if known[name].time == 0 or known[name].is_of(path / name):
-                (path / name).unlink(missing_ok=True)
-                database.forget(path / name)
+        listed, known = store.list(), database.below(path)
+        there = _complete(listed)
+        _remove_forks(path, there, known)
+        for name in [name for name, copy in known.items() if copy.version and name not in listed]:
+            file = path / name if name else path
+            if known[name].time == 0 or known[name].is_of(file):
+                file.unlink(missing_ok=True)
+                database.forget(file)
         for name, one in there.items():
-            _take(store, path, name, one, known.get(name), database)
+            _take(store, path, name, one, known.get(name, _Copy()), database)
     _pulled[path] = time.monotonic()
 
 
-def _copied(store: Store) -> dict[str, StoredObject]:
-    """Returns the objects that are copied, by name: those of complete checkpoints, and no locks."""
-    there = {name: one for name, one in store.list().items() if not _NOT_COPIED.search(name)}
+def _complete(listed: Mapping[str, StoredObject]) -> dict[str, StoredObject]:
+    """Returns the objects that are copied: those of complete checkpoints, and no locks."""
 
     def is_complete(name: str) -> bool:
         match = _CHECKPOINT.search(name)
-        return match is None or f"{name[: match.end()]}/{_MANIFEST}" in there
+        return match is None or f"{name[: match.end()]}/{_MANIFEST}" in listed
 
-    return {name: one for name, one in there.items() if is_complete(name)}
+    copied = {name: one for name, one in listed.items() if not _NOT_COPIED.search(name)}
+    return {name: one for name, one in copied.items() if is_complete(name)}
 
 
-def _remove_forks(path: Path, there: dict[str, StoredObject]) -> None:
-    """Removes checkpoints that only this machine has: another one has written the run since."""
-    for folder in path.rglob("ckpt-*"):
-        name = f"{folder.relative_to(path).as_posix()}/"
-        if _CHECKPOINT.search(name) and f"{name}{_MANIFEST}" not in there:
-            shutil.rmtree(folder, ignore_errors=True)
+def _remove_forks(
+    path: Path, there: Mapping[str, StoredObject], known: Mapping[str, _Copy]
+) -> None:
+    """Removes checkpoints here of runs that another machine has trained since."""
+    new = {
+        name
+        for name, one in there.items()
+        if name.endswith(f"/{_MANIFEST}") and known.get(name, _Copy()).version != one.version
+    }
+    for run in {(path / name).parent.parent for name in new}:
+        for folder in run.glob("ckpt-*"):
+            manifest = (folder / _MANIFEST).relative_to(path).as_posix()
+            is_checkpoint = _CHECKPOINT.match(f"{folder.name}/")
+            if is_checkpoint and (manifest in new or manifest not in there):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(
-    store: Store, path: Path, name: str, one: StoredObject, known: _Copy | None, database: _Database
+    store: Store, path: Path, name: str, one: StoredObject, known: _Copy, database: _Database
 ) -> None:
     """Copies an object that is new or was changed in the store; of bulk notes the version alone."""
     file = path / name if name else path
     is_bulk = _BULK.search(name) is not None
-    known = known or _Copy("none", 0, 0)
-    is_noted = is_bulk and known == _Copy(one.version, 0, 0)
-    if is_noted or (known.version in ("", one.version) and file.exists()):
+    if known.version == one.version and (file.exists() or (is_bulk and known.time == 0)):
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     if is_bulk:
         file.unlink(missing_ok=True)
-        database.set(file, one.version, None)
+        database.set(file, _Copy(one.version, 0, 0))
         return
     _copy(store, name, file, database)
 
@@ -228,54 +249,48 @@ def _copy(store: Store, name: str, file: Path, database: _Database, sha256: str 
       DataError: its sha256 is another one.
       FileNotFoundError: there is no such object.
     """
-
     file.parent.mkdir(parents=True, exist_ok=True)
-    with staged(file) as temporary:
-        made = store.get(name, temporary)
+    with staged(file) as source:
+        made = store.get(name, source)
         if sha256:
-            found = _sha256(temporary)
+            with source.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
             if found != sha256:
                 raise DataError(
                     f"{place.url_of(file)}: expected sha256 {sha256}, found {found}. The object "
                     "was replaced or damaged; write it again."
                 )
-    database.set(file, made.version, file.stat())
+    database.set(file, _copy_of(made.version, file.stat()))
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0) -> bool:
+def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0, *, again: bool = False) -> bool:
     """Copies an object that is not here, or those of a folder that are not here.
 
     Args:
       path: file or folder.
       sha256: that of the file; "": it is not compared.
       cache_gb: gigabytes of shards that are kept, with this one; 0: all of them.
+      again: True to copy the files of a complete checkpoint that are here, too: one is damaged.
 
     Returns:
-      True if the path is here now.
+      True if the path is here now; with `again` if it was copied.
 
     Raises:
       DataError: its sha256 is another one.
       StoreError: the store cannot be read.
     """
-    store = Store(place.url_of(path))
-    with _locked(path) as database:
+    store, is_folder = Store(place.url_of(path)), _CHECKPOINT.match(f"{path.name}/") is not None
+    with _locked(path, alone=not is_folder) as database:
         if path.is_file():  # another process was faster
             return True
-        there = store.list()
-        is_removed = _CHECKPOINT.match(f"{path.name}/") and _MANIFEST not in there
-        if is_removed and (known := database.below(path)):
-            shutil.rmtree(path, ignore_errors=True)
-            for name in known:
-                database.forget(path / name)
-            return False
+        there, known = store.list(), database.below(path)
+        if is_folder and _MANIFEST not in there:
+            if known.get(_MANIFEST, _Copy()).is_of(path / _MANIFEST):  # removed from the store
+                shutil.rmtree(path, ignore_errors=True)
+            return path.exists() and not again
         for name in there:
             file = path / name if name else path
-            if not file.exists():
+            if again or not file.exists():
                 _copy(store, name, file, database, sha256)
         if cache_gb:
             _evict(path, cache_gb, database)
@@ -283,37 +298,75 @@ def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0) -> bool:
 
 
 def _evict(kept: Path, cache_gb: float, database: _Database) -> None:
-    """Removes the copies of shards that were used least recently, until the others fit."""
-    there = {file: file.stat() for file in database.shards() if file.exists()}
-    excess = sum(status.st_size for status in there.values()) - cache_gb * 1e9
-    for file in sorted(there, key=lambda file: there[file].st_atime_ns):
-        if excess <= 0:
-            return
-        if file != kept:
+    """Removes the copies of shards that were copied first, until the others fit."""
+    there = {file: copy for file, copy in database.shards().items() if copy.is_of(file)}
+    excess = sum(copy.size for copy in there.values()) - cache_gb * 1e9
+    for file, copy in there.items():
+        if excess > 0 and file != kept:
             file.unlink(missing_ok=True)
-            database.set(file, database.below(file)[""].version, None)
-            excess -= there[file].st_size
+            database.set(file, _Copy(copy.version, 0, 0))
+            excess -= copy.size
 
 
 def push(path: Path) -> None:
     """Writes what has changed here to the store; see the rules above.
 
+    Changes of a run whose lease this process does not hold are written if nobody holds it.
+
     Raises:
       LeaseLostError: another process has taken over the run.
       StoreError: the store cannot be written.
     """
+    for run in _push(path):
+        if os.environ.get("RANK", "0") != "0":  # the main process writes the run
+            continue
+        try:
+            with lease.hold(run / "train.lock", waits=False):
+                pull(run)
+                _push(run)
+        except lease.LeaseHeldError as error:
+            if not error.is_here:  # a process of this machine writes these copies itself
+                reporter.message(f"warning: {place.url_of(run)} is not written: {error}")
+
+
+def _push(path: Path) -> list[Path]:
+    """Writes what has changed; returns the runs with changes whose lease is not held."""
     lease.check(path)
+    left: dict[Path, None] = {}
     with _locked(path) as database:
         store, known = Store(place.url_of(path)), database.below(path)
         for name, file in _files(path):
-            if name in known and known[name].is_of(file):
+            before = known.get(name, _Copy())
+            if before.is_of(file):
                 continue
+            run = _run_of(file, path)
+            if run is not None and not lease.is_held(run):
+                left[run] = None
+                continue
+            if file.name == _MANIFEST:
+                lease.check(path)
             try:
                 status = file.stat()
-            except FileNotFoundError:  # removed since
+                database.set(file, dataclasses.replace(before, time=-1))
+                made = store.put(file, name)
+            except FileNotFoundError:
+                if _BULK.search(name):  # or a checkpoint would be completed without it
+                    raise StoreError(f"{file} was removed before it was written.") from None
                 continue
-            database.set(file, "", None)
-            database.set(file, store.put(file, name).version, status)
+            database.set(file, _copy_of(made.version, status))
+    return list(left)
+
+
+def _run_of(file: Path, base: Path) -> Path | None:
+    """Returns the run directory of a file, at or below `base`; None if it is of none."""
+    for folder in file.parents:
+        is_checkpoint = folder.name.startswith("ckpt-")  # it has copies of a run's files
+        is_run = (folder / "task.json").exists() and not (folder / "signature.json").exists()
+        if is_run and not is_checkpoint:
+            return folder
+        if folder == base:
+            break
+    return None
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
@@ -340,10 +393,7 @@ def remove(path: Path) -> None:
     lease.check(path)
     with _locked(path) as database:
         store = Store(place.url_of(path))
-        there = sorted(store.list(), key=lambda name: not name.endswith(_MANIFEST))
-        for name in there:  # not removed by another machine, should this be interrupted
-            database.set(path / name if name else path, "", None)
-        for name in there:
+        for name in sorted(store.list(), key=lambda name: not name.endswith(_MANIFEST)):
             store.remove(name)
         for name in database.below(path):
             database.forget(path / name if name else path)

@@ -15,11 +15,9 @@ _LONGEST = 255  # bytes of a name in a file system
 
 def cache_folder() -> Path:
     """Returns the folder of the copies: `$T2T_CACHE_DIR`, or below `$XDG_CACHE_HOME`, ~/.cache."""
-    chosen = os.environ.get("T2T_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "t2t_torch"
+    chosen = os.environ.get("T2T_CACHE_DIR") or os.path.join(base, "t2t_torch")  # noqa: PTH118
+    return Path(chosen).expanduser().resolve()
 
 
 def is_url(place: str) -> bool:

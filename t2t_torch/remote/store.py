@@ -20,7 +20,7 @@ _PAUSES = (0.2, 1.0, 3.0, 9.0)
 _VERSIONS = "ETag etag generation md5Hash sha256 blob_id oid LastModified last_modified created"
 """Entries of fsspec's `info` that change with the content, the best first; stores differ."""
 
-_FINAL = (FileNotFoundError, FileExistsError, NotImplementedError)
+_FINAL = (FileNotFoundError, FileExistsError, NotImplementedError, TypeError)
 
 
 class StoreError(DataError, OSError):
@@ -61,15 +61,15 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._scheme, _, self._key = url.partition("://")
-        self._filesystem()
+        self._key = self._open()[1].strip("/")
 
-    def _filesystem(self) -> Any:
-        """Returns the store; fsspec keeps one for each thread and process."""
+    def _open(self) -> tuple[Any, str]:
+        """Returns the store and the key; fsspec keeps a store for each thread and process."""
         try:
-            import fsspec
+            from fsspec.core import url_to_fs
 
-            return fsspec.filesystem(self._scheme)
+            store, key = url_to_fs(self.url)
+            return store, key
         except ImportError as error:
             hint = f"{install_extra('remote')}, or the package that the message names"
             raise UsageError(f"{self.url} cannot be opened: {error}. Install it:  {hint}") from None
@@ -86,20 +86,20 @@ class Store:
         key = f"{self._key}/{name}" if name else self._key
         for pause in (*_PAUSES, None):
             try:
-                return work(self._filesystem(), key)
+                return work(self._open()[0], key)
             except _FINAL:
                 raise
             except Exception as error:
                 fault = f"{type(error).__name__}: {error}".rstrip(".")
                 if pause is None:
                     raise StoreError(
-                        f"{self._scheme}://{key}: {fault}. Check the credentials and the address "
+                        f"{self.url}/{name}: {fault}. Check the credentials and the address "
                         "of the store; the same command continues."
                     ) from error
                 # Credentials may have expired: those of now are read again.
-                type(self._filesystem()).clear_instance_cache()
+                type(self._open()[0]).clear_instance_cache()
                 if pause > _PAUSES[0]:
-                    said = f"{self._scheme}://{key}: {fault}; trying again in {pause:g} s"
+                    said = f"{self.url}/{name}: {fault}; trying again in {pause:g} s"
                     reporter.message(f"warning: {said}")
                 time.sleep(pause)
         raise AssertionError  # the last attempt has returned or raised
@@ -114,10 +114,12 @@ class Store:
             store.invalidate_cache()
             found = store.find(key, detail=True)
             start = len(self._key) + 1
+            names = {path.lstrip("/")[start:]: info for path, info in found.items()}
+            is_folder = any(names)  # stores' own pages mark folders by objects without a name
             return {
-                path.lstrip("/")[start:]: StoredObject.of(info)
-                for path, info in found.items()
-                if info["type"] == "file"
+                name: StoredObject.of(info)
+                for name, info in names.items()
+                if info["type"] == "file" and not name.endswith("/") and (name or not is_folder)
             }
 
         try:
@@ -152,10 +154,14 @@ class Store:
 
         def work(store: Any, key: str) -> StoredObject:
             before = source.stat()
-            if before.st_size:
-                store.put_file(str(source), key)
-            else:
-                store.pipe_file(key, b"")
+            try:
+                if before.st_size:
+                    store.put_file(str(source), key)
+                else:
+                    store.pipe_file(key, b"")
+            except FileNotFoundError as error:
+                source.stat()  # it may be the file that is not there
+                raise OSError(f"there is no such bucket or container ({error})") from None
             made, after = self._stat(store, key), source.stat()
             is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
             if is_same and made.size != before.st_size:

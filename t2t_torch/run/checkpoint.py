@@ -227,7 +227,7 @@ class Checkpoint:
     path: Path
 
     def verify(self) -> None:
-        """Compares every file with the manifest.
+        """Compares every file with the manifest; a damaged copy of a store is copied again.
 
         Raises:
           CheckpointError: a file is missing, altered, truncated or unreadable, or the folder was
@@ -235,6 +235,14 @@ class Checkpoint:
         """
         with self._explaining_faults():
             fetch(self.path)
+        try:
+            self._verify()
+        except CheckpointError:
+            if not fetch(self.path, again=True):
+                raise
+            self._verify()
+
+    def _verify(self) -> None:
         manifest = self.manifest()
         with self._explaining_faults():
             files, step = manifest["files"], manifest["step"]

@@ -336,7 +336,7 @@ class CheckpointDirectory:
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, valid or not, oldest first."""
-        remote.here(self.path)
+        remote.resolve(self.path)
         return [Checkpoint(step, path) for step, path in checkpoint_folders(self.path).items()]
 
     def newest(self, *, repair: bool = False) -> Checkpoint | None:

@@ -19,6 +19,7 @@ from t2t_torch.atomic_files import write_text
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, read_json, read_text
+from t2t_torch.remote import push
 from t2t_torch.run.storage import checkpoint_folders
 
 FILE = "SHA256SUMS"
@@ -116,7 +117,9 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     _write_checksums(
         run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}}
     )
+    push(run / FILE)  # a store gets both sums before the files, too
     yield
+    push(run)
     kept = {name: sums for name, sums in before.items() if not name.startswith(tuple(folders))}
     _write_checksums(run, {**kept, **new})
 

@@ -105,7 +105,9 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     def text(self) -> str:
         """Content of the file; `kind` is left out where it follows from the other fields."""
         left_out = None if self.kind else {"kind"}
-        return self.model_dump_json(indent=2, exclude=left_out) + "\n"
+        folders = tuple(remote.url_of(folder) or folder for folder in self.usr_dirs)
+        record = self.model_copy(update={"usr_dirs": folders})
+        return record.model_dump_json(indent=2, exclude=left_out) + "\n"
 
 
 class RunDirectory:
@@ -145,7 +147,11 @@ class RunDirectory:
         """
         text = self._read(self._task_file)
         try:
-            return TaskRecord.model_validate_json(text)
+            record = TaskRecord.model_validate_json(text)
+            folders = tuple(
+                str(remote.resolve(one)) if remote.is_url(one) else one for one in record.usr_dirs
+            )
+            return record.model_copy(update={"usr_dirs": folders})
         except pydantic.ValidationError as error:
             raise CheckpointError(
                 f"{self._task_file} is damaged: {error}. {self._restoring(self._task_file)}"

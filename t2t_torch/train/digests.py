@@ -29,10 +29,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.distributed.network import exchanges_gradients
 from t2t_torch.errors import CorruptionError, UsageError, listed
 from t2t_torch.files import open_regular
-from t2t_torch.loss import total_loss
 from t2t_torch.run.metrics_file import is_torn, report_of
 from t2t_torch.train.saving import saves_at
 from t2t_torch.train.task import Hook
@@ -127,23 +125,8 @@ class StepDigests:
         self.names = list(self._parameters)
         self._run, self._world, self._is_due, self._checks = run, world, is_due, checks
         self._step = 0  # number of the last update
-        if world.size > 1 and exchanges_gradients(run.network) and not run.is_sharded:
-            self._order_buckets()
         self._expected = self._sums(tensor for _, tensor in self._stored())
         self._changed_at = torch.zeros_like(self._expected)
-
-    def _order_buckets(self) -> None:
-        """Runs a pass without effect: DistributedDataParallel orders its buckets after the first,
-        and sums of more than two gradients depend on their order.
-        """
-        run, buffers = self._run, [(one, one.clone()) for one in self._run.model.buffers()]
-        batch = run.task.batches.to_device(next(run.source.one_of_each_shape()), run.device)
-        with run.precision.autocast():
-            loss = total_loss(run.network.train()(batch))
-        loss.sum.backward()  # type: ignore[no-untyped-call]
-        run.optimizer.zero_grad()
-        for buffer, before in buffers:
-            buffer.copy_(before)
 
     @property
     def weights(self) -> list[int]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import t2t_torch
-from t2t_torch import errors, mode, reporter, signals
+from t2t_torch import errors, mode, remote, reporter, signals
 from t2t_torch.distributed import network
 from t2t_torch.distributed.ordered_sum import OrderedSum
 from t2t_torch.distributed.peers import is_of_exchange
@@ -410,45 +410,6 @@ def _others_wait(error: BaseException) -> errors.T2TError:
     )
 
 
-def compile_shapes(
-    run: TrainState, world: World, stop: object = False, say: Callable[[str], None] = print
-) -> None:
-    """Runs the network forward and backward once for each batch shape of the data.
-
-    Weights, buffers and the position in the data do not change.  Afterwards no layer is compiled
-    any more: a batch of another shape, for example a split one, runs uncompiled.  Does nothing if
-    no layer is compiled.
-
-    Args:
-      run: a new, unused training state.
-      world: the training processes; all stop if one of them does.
-      stop: true once a signal was received; checked before each shape, which may take half a
-        minute.
-      say: prints the duration.
-    """
-    layers = network.compiled_layers(run.model)
-    if not layers:
-        return
-    started, shapes = time.monotonic(), 0
-    buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
-    run.network.train()
-    for batch in run.source.one_of_each_shape():
-        if world.maximum(int(bool(stop))):
-            break
-        on_device = run.task.batches.to_device(batch, run.device)
-        with run.precision.autocast():
-            loss = total_loss(run.network(on_device))
-        loss.sum.backward()  # type: ignore[no-untyped-call]
-        run.optimizer.zero_grad()
-        shapes += 1
-    else:
-        for layer in layers:
-            layer.close()
-    for buffer, before in buffers:
-        buffer.copy_(before)
-    say(f"compiled {shapes} shapes of a batch in {time.monotonic() - started:.0f} s")
-
-
 class Estimator:
     """Trains and evaluates a task in a run directory.
 
@@ -655,7 +616,7 @@ class Estimator:
         for hook in self.hooks:
             hook.restore(self.state.hooks.get(type(hook).__name__, {}))
             hook.begin(self)
-        compile_shapes(run, self.world, self._stop, self.say)
+        network.prepare(run, self.world, self._stop, self.say)
         return run
 
     def _take_state(self, newest: Checkpoint | None) -> None:
@@ -682,6 +643,8 @@ class Estimator:
                 if repair:
                     self.directory.lock()
                 newest = self.checkpoints.newest(repair=repair)
+                if repair:
+                    remote.push(self.directory.path)  # the processes of other nodes fetch it
         step = self.world.from_leader(newest.step if newest else -1)
         if newest or step < 0:
             return newest

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -146,15 +145,6 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__
 
 
-def _check_is_shared(run: Path, processes: int) -> None:
-    """Raises UsageError if shards of several nodes were written to copies of an object store."""
-    if url_of(run) and int(os.environ.get("LOCAL_WORLD_SIZE", processes)) < processes:
-        raise UsageError(
-            f"--output_dir={url_of(run)}: sharded weights of several nodes need a file system "
-            "that they share. Give one, or shard_weights=False."
-        )
-
-
 class Saving:
     """Saves checkpoints while the run continues.
 
@@ -274,7 +264,12 @@ class Saving:
             if leads:
                 self._look_back(must_succeed=must_succeed)
         if self._checkpoints.peers is None:
-            _check_is_shared(self._checkpoints.path, self._world.size)
+            url, processes = url_of(self._checkpoints.path), self._world.size
+            if url and int(os.environ.get("LOCAL_WORLD_SIZE", processes)) < processes:
+                raise UsageError(
+                    f"--output_dir={url}: sharded weights of several nodes need a file system "
+                    "that they share. Give one, or shard_weights=False."
+                )
             self._checkpoints.peers = self._world.on_own_channel()
         self._saver.save(run.snapshot(state))
         if must_succeed:

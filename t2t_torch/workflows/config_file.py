@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import t2t_torch
 from t2t_torch import errors, files, reporter
-from t2t_torch.remote import here, is_url, url_of
+from t2t_torch.remote import is_url, resolve, url_of
 from t2t_torch.settings import Setting, Settings
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def with_file(
     file = given.get("config")
     if not file or given.get("trial") or str(file).endswith((".yaml", ".yml")):
         return dict(given), None
-    read = ConfigFile.read(Path(file).expanduser(), kind, command)
+    read = ConfigFile.read(resolve(file), kind, command)
     known = {name.rstrip("_"): value for name, value in read.values.items()}
     for one, other in (_ENDS, _ENDS[::-1]):
         if given.get(one):  # where the run ends is said in one way or the other
@@ -242,8 +242,9 @@ def content_of(
         value = known.get(name, getattr(settings, own))
         if name in _NOT_KEPT or value in (None, "", [], ()):
             continue
-        is_path = field.path and not field.is_list
-        if is_path:
+        if field.path and field.is_list:
+            value = [url_of(one) or one for one in value]
+        elif field.path:
             value = url_of(value) or str(Path(value).absolute())
         content[name] = value
     output_dir: str | None = getattr(settings, "output_dir", None)
@@ -285,7 +286,7 @@ def recorded_data_dir(directory: Path) -> str | None:
             fault = errors.UsageError(f"{directory / NAME}: {name}: {value!r} should be a string.")
             raise _damaged(directory, fault)
     if known and is_url(known):
-        return str(here(known))
+        return str(resolve(known))
     if known and seen and not Path(known).is_dir() and (directory / seen).is_dir():
         return str((directory / seen).resolve())
     return known

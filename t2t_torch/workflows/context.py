@@ -12,7 +12,7 @@ from t2t_torch import errors, files, registry
 from t2t_torch.mode import Split
 from t2t_torch.reporter import SILENT, current, reporting
 from t2t_torch.settings import MissingSettingsError, Settings, hp, hp_path
-from t2t_torch.trust import CodeSettings
+from t2t_torch.trust import CacheSettings, CodeSettings
 from t2t_torch.workflows import config_file
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ VERIFY_DATA = hp(
 VerifyData = Literal["changed", "full"]
 
 
-class TrainedSettings(CodeSettings):
+class TrainedSettings(CodeSettings, CacheSettings):
     """Settings of workflows that evaluate and decode with trained runs."""
 
     model: str | None = CHECKED

@@ -26,6 +26,7 @@ from t2t_torch.executor import RunnerSettings
 from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
+from t2t_torch.remote import url_of
 from t2t_torch.reporter import Reporter, message, output, phase
 from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.trust import UsrDirSettings, running, workflow
@@ -265,6 +266,11 @@ def _check_tasks(settings: GenerateSettings) -> None:
     Raises:
       UsageError: they contradict each other.
     """
+    if (settings.has_runner() or settings.num_tasks) and url_of(str(settings.data_dir)):
+        raise UsageError(
+            f"--data_dir={url_of(str(settings.data_dir))}: tasks that share the work need a folder "
+            "that they share. Generate in one, or leave --num_tasks and --runner out."
+        )
     if settings.has_runner():
         for flag in ("task_id", "num_concurrent_processes"):
             if getattr(settings, flag) is not None:

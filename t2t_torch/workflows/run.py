@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch import errors, files, trust
 from t2t_torch.export.settings import ExportSettings
-from t2t_torch.remote import here
+from t2t_torch.remote import is_url, resolve
 from t2t_torch.reporter import Reporter, output, phase
 from t2t_torch.settings import require
 from t2t_torch.workflows.context import called
@@ -42,7 +42,7 @@ class Run:
         run.predict_file("new.csv")
         run.export("artifact", quantize="int8")
 
-    Nothing is read before it is asked for.
+    Nothing is read before it is asked for; a run in an object store is copied first.
 
     Attributes:
       path: the run directory.
@@ -53,7 +53,7 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, trust_code: bool = False) -> None:
-        self.path = here(path)
+        self.path = resolve(path)
         self._trust_code = trust_code
 
     def __repr__(self) -> str:
@@ -227,7 +227,7 @@ def load(
     """
     from t2t_torch.runtime.signature import ONNX, SAFETENSORS, TORCH
 
-    path = here(path) if isinstance(path, str | Path) else [here(one) for one in path]
+    path = resolve(path) if isinstance(path, str | Path) else [resolve(one) for one in path]
     form = form_of(path) if isinstance(path, Path) else None
     if form in (ONNX, TORCH):
         given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
@@ -253,6 +253,8 @@ def load(
             from t2t_torch.export.torch_package import load_package
 
             return load_package(path)  # type: ignore[arg-type]
+        if isinstance(checkpoint, str) and is_url(checkpoint):
+            checkpoint = resolve(checkpoint)
         return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.remote import here
+from t2t_torch.remote import resolve
 from t2t_torch.settings import Settings
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def kind_of(path: RunPaths) -> RunKind:
             raise UsageError("an ensemble of no models: name at least one run.")
         several = [kind_of(one) for one in path]
         return next((kind for kind in several if not kind.forms_ensembles), several[0])
-    folder = here(path)
+    folder = resolve(path)
     if re.fullmatch(r"ckpt-\d+", folder.name):
         folder = folder.parent
     directory = RunDirectory(folder)

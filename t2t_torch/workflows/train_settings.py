@@ -9,11 +9,11 @@ from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
 from t2t_torch.settings import hp, hp_path
 from t2t_torch.train.run_config import DECODING, IN_TURNS, SCHEDULES, TRAINING, RunConfig
-from t2t_torch.trust import CodeSettings
+from t2t_torch.trust import CacheSettings, CodeSettings
 from t2t_torch.workflows import context
 
 
-class TrainSettings(RunConfig, CodeSettings):
+class TrainSettings(RunConfig, CodeSettings, CacheSettings):
     """Trains and evaluates a model on a problem; resumes exactly where it stopped.
 
         t2t-trainer --problem=translate_multi30k_ende --model=transformer \\

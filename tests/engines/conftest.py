@@ -22,7 +22,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(
     command: Sequence[str | Path],
     *,
-    seconds: int = 300,
+    seconds: int = 900,  # a machine may be busy: Ray alone starts in 5 seconds or 200
     environment: Mapping[str, str] | None = None,
     fails: bool = False,
 ) -> str:

@@ -78,7 +78,7 @@ def finish(processes: int, data_dir: str, run: str) -> None:
 
 def check_checkpoints(run: str) -> None:
     """Checks that each checkpoint that a reader sees is complete."""
-    folder = remote.here(run)
+    folder = remote.resolve(run)
     for checkpoint in CheckpointDirectory(folder).list():
         checkpoint.verify()
 
@@ -140,8 +140,8 @@ def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
     proxy: FaultProxy | None = request.getfixturevalue("proxy") if kind == "s3" else None
     rng, kills = random.Random(7), 0
     data, run = f"{base}/data", f"{base}/run"
-    shutil.copytree(data_dir, remote.here(data), dirs_exist_ok=True)
-    remote.push(remote.here(data))
+    shutil.copytree(data_dir, remote.resolve(data), dirs_exist_ok=True)
+    remote.push(remote.resolve(data))
     for processes in SEGMENTS:
         for _ in range(-(-KILLS // len(SEGMENTS))):
             monkeypatch.setenv("T2T_CACHE_DIR", str(tmp_path / rng.choice("abc")))
@@ -163,7 +163,7 @@ def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
         finish(processes, data, run)
     monkeypatch.setenv("T2T_CACHE_DIR", str(tmp_path / "last"))
     mirror._pulled.clear()
-    folder = remote.here(run)
+    folder = remote.resolve(run)
     remote.fetch(folder / "ckpt-30")
     assert (folder / "ckpt-30" / "model.safetensors").read_bytes() == undisturbed
     print(f"{kind}: {kills} kills")

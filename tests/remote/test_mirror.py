@@ -138,6 +138,7 @@ def test_a_checkpoint_of_this_machine_alone_ends_where_another_one_has_gone_on(
     write(local(run), **{"ckpt-5__MANIFEST_json": "{}"})
     remote.push(local(run))
     write(local(run), **{"ckpt-9__MANIFEST_json": "not written to the store"})
+    Store(run).write("decodes.txt", b"of another machine")
     mirror.pull(local(run))
     assert (local(run) / "ckpt-9").exists()
     on_machine("b")
@@ -146,7 +147,70 @@ def test_a_checkpoint_of_this_machine_alone_ends_where_another_one_has_gone_on(
     remote.push(local(run))
     on_machine("a")
     mirror.pull(local(run))
-    assert sorted(read(local(run))) == ["ckpt-5/MANIFEST.json", "ckpt-7/MANIFEST.json"]
+    assert set(read(local(run))) == {
+        "ckpt-5/MANIFEST.json", "ckpt-7/MANIFEST.json", "decodes.txt"
+    }  # fmt: skip
+
+
+def test_a_reader_leaves_a_checkpoint_alone_that_is_being_written(s3: str) -> None:
+    run = local(f"{s3}/run")
+    write(run, **{"ckpt-9__MANIFEST_json": "{}", "ckpt-9__model_bin": "1"})
+    Store(f"{s3}/run").write("ckpt-9/model.bin", b"1")
+    assert remote.fetch(run / "ckpt-9")
+    mirror.pull(run)
+    assert sorted(read(run)) == ["ckpt-9/MANIFEST.json", "ckpt-9/model.bin"]
+    remote.push(run)
+    Store(f"{s3}/run").remove("ckpt-9/MANIFEST.json")  # as another machine deletes it
+    assert not remote.fetch(run / "ckpt-9")
+
+
+def test_a_checkpoint_that_two_machines_wrote_is_that_of_the_store(
+    s3: str, on_machine: OnMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = f"{s3}/run"
+
+    def killed(self: Store, source: Path, name: str) -> None:
+        raise KeyboardInterrupt
+
+    write(local(run), **{"ckpt-9__MANIFEST_json": "a", "ckpt-9__model_bin": "of a"})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Store, "put", killed)
+        remote.push(local(run))
+    mirror.pull(local(run))
+    assert read(local(run))["ckpt-9/model.bin"] == "of a"
+    on_machine("b")
+    write(local(run), **{"ckpt-9__MANIFEST_json": "b", "ckpt-9__model_bin": "of b"})
+    remote.push(local(run))
+    on_machine("a")
+    mirror.pull(local(run))
+    remote.fetch(local(run) / "ckpt-9")
+    assert read(local(run)) == {"ckpt-9/MANIFEST.json": "b", "ckpt-9/model.bin": "of b"}
+
+
+def test_a_damaged_copy_is_copied_again_and_marks_of_folders_are_no_files(s3: str) -> None:
+    run = local(f"{s3}/run")
+    write(run, **{"ckpt-5__MANIFEST_json": "{}", "ckpt-5__model_bin": "weights"})
+    remote.push(run)
+    Store(f"{s3}/run").write("", b"")
+    Store(f"{s3}/run").write("ckpt-5/", b"")
+    (run / "ckpt-5" / "model.bin").write_text("damaged")
+    assert remote.fetch(run / "ckpt-5", again=True)
+    assert read(run)["ckpt-5/model.bin"] == "weights"
+    mirror.pull(run)
+
+
+def test_a_damaged_database_and_a_bucket_that_is_not_there(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.remote.store._PAUSES", (0.01,))
+    write(local(f"{s3}/run"), a_txt="1")
+    remote.push(local(f"{s3}/run"))
+    (place.cache_folder() / ".copies.sqlite").write_text("no database " * 1000)
+    mirror.pull(local(f"{s3}/run"))
+    assert read(local(f"{s3}/run")) == {"a.txt": "1"}
+    write(local("s3://no-such-bucket/run"), a_txt="1")
+    with pytest.raises(StoreError, match="no such bucket"):
+        remote.push(local("s3://no-such-bucket/run"))
 
 
 def test_a_shard_that_was_altered_is_refused(s3: str, on_machine: OnMachine) -> None:
@@ -161,7 +225,9 @@ def test_a_shard_that_was_altered_is_refused(s3: str, on_machine: OnMachine) -> 
     assert remote.fetch(shard, sha256=hashlib.sha256(b"rows").hexdigest())
 
 
-def test_shards_that_were_used_least_recently_are_evicted(s3: str, on_machine: OnMachine) -> None:
+def test_shards_that_were_copied_first_are_evicted_but_no_changed_one(
+    s3: str, on_machine: OnMachine
+) -> None:
     data = local(f"{s3}/data")
     write(data, **{f"{i}_arrow": "x" * 400 for i in range(4)}, vocab_txt="y" * 10_000)
     remote.push(data)
@@ -170,10 +236,12 @@ def test_shards_that_were_used_least_recently_are_evicted(s3: str, on_machine: O
     mirror.pull(data)
     for i in range(3):
         remote.fetch(data / f"{i}.arrow")
-        os.utime(data / f"{i}.arrow", ns=(i, (data / f"{i}.arrow").stat().st_mtime_ns))
+    (data / "0.arrow").write_text("made again")
     remote.fetch(data / "3.arrow", cache_gb=900e-9)
-    assert sorted(read(data)) == ["2.arrow", "3.arrow", "vocab.txt"]
-    assert remote.fetch(data / "0.arrow", cache_gb=900e-9)
+    assert sorted(read(data)) == ["0.arrow", "2.arrow", "3.arrow", "vocab.txt"]
+    assert remote.fetch(data / "1.arrow", cache_gb=900e-9)
+    remote.push(data)
+    assert Store(f"{s3}/data").read("0.arrow") == b"made again"
 
 
 @pytest.mark.parametrize("fault", ["503", "expired", "reset", "half"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,12 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import remote
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, UsageError
 from t2t_torch.remote import place
 from t2t_torch.remote.store import Store
 
 PROBLEM = "algorithmic_reverse_binary40_test"
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 def train(run: str, data_dir: str, steps: int, **settings: Any) -> Any:
@@ -59,7 +62,7 @@ def test_a_run_goes_on_on_another_machine_as_on_a_disk(
     assert weights(Path(place.local(f"{s3}/run")), 9) == weights(on_disk / "run", 9)
     there = Store(f"{s3}/run").list()
     assert "ckpt-9/MANIFEST.json" in there
-    assert not [name for name in there if "lease" in name or "lock" in name or "tmp" in name]
+    assert not [name for name in there if "lock" in name or "tmp" in name]
     on_machine("c")
     inputs = ["1 0 0 1"]
     expected = t2t.load(on_disk / "run")(inputs)
@@ -103,6 +106,24 @@ def test_a_shard_that_is_missing_or_damaged_in_the_store_is_named(
     on_machine("c")
     with pytest.raises(DataError, match=rf"{s3}/data/{shard} is missing"):
         train(f"{s3}/run", f"{s3}/data", 3)
+
+
+def test_what_needs_a_shared_folder_is_refused_in_a_store(s3: str) -> None:
+    with pytest.raises(UsageError, match=f"{s3}/data.*tasks that share"):
+        t2t.generate(PROBLEM, f"{s3}/data", num_tasks=2, task_id=0, verbosity=-1)
+
+
+def test_without_a_url_nothing_of_stores_is_imported(tmp_path: Path) -> None:
+    code = f"""
+import sys
+import t2t_torch as t2t
+t2t.generate({PROBLEM!r}, {str(tmp_path / "data")!r}, max_cases=20, verbosity=-1)
+t2t.Dataset({PROBLEM!r}, {str(tmp_path / "data")!r}, "dev")
+modules = {{"fsspec", "s3fs", "sqlite3", "t2t_torch.remote.mirror", "t2t_torch.remote.lease"}}
+print(sorted(modules & set(sys.modules)))
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout.splitlines()[-1] == "[]"
 
 
 def test_raw_files_and_declarations_are_read_from_a_store(
