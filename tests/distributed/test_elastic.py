@@ -6,7 +6,9 @@ steps, replays them by hand, and compares the weights to the last bit.
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -43,7 +45,8 @@ class Noting(Hook):
 
     def after_step(self, estimator):
         numbers = [number for number, _ in estimator.run.recent[-1][1]]
-        line = json.dumps([self.start, estimator.state.step, estimator.world.size, numbers])
+        state, size = estimator.state, estimator.world.size
+        line = json.dumps([self.start, state.step, size, numbers, time.time()])
         file = os.environ.get("NOTES")
         if file:
             with open(f"{file}-{os.getpid()}", "a") as notes:
@@ -207,8 +210,8 @@ class Training:
             for host in hosts
         ]
 
-    def notes(self) -> list[tuple[int, int, int, list[int]]]:
-        """Each step of each process: (start, step, processes, batches)."""
+    def notes(self) -> list[tuple[int, int, int, list[int], float]]:
+        """Each step of each process: (start, step, processes, batches, time)."""
         files = (self._folder / "notes").iterdir()
         lines = [
             line for file in files for line in file.read_text().splitlines() if line[-1] == "]"
@@ -225,20 +228,29 @@ class Training:
 
     def trained(self, steps: int, size: int) -> bool:
         """Whether a group of a size has trained so many steps since its start."""
-        return any(step - start >= steps and n == size for start, step, n, _ in self.notes())
+        return any(step - start >= steps and n == size for start, step, n, *_ in self.notes())
+
+    def seconds_without_a_step(self) -> list[float]:
+        """From the last step of the processes of a start to the first of the next start."""
+        times: dict[int, list[float]] = {}
+        for start, _, _, _, at in self.notes():
+            times.setdefault(start, []).append(at)
+        starts = [times[start] for start in sorted(times)]
+        return [round(min(b) - max(a), 1) for a, b in itertools.pairwise(starts)]
 
     def schedule(self, steps: int) -> list[tuple[int, int]]:
         """Checks that each batch was trained once; returns (processes, up to step) in turn."""
         notes, found = self.notes(), []
         for step in range(1, steps + 1):
-            start = max(start for start, at, _, _ in notes if at == step)
-            last = [(n, b) for s, at, n, b in notes if (s, at) == (start, step)]
+            start = max(start for start, at, *_ in notes if at == step)
+            last = [(n, b) for s, at, n, b, _ in notes if (s, at) == (start, step)]
             batches = sorted(number for _, numbers in last for number in numbers)
             assert batches == list(range((step - 1) * BATCHES, step * BATCHES))
             (size,) = {n for n, _ in last}
             if found and found[-1][0] == size:
                 found.pop()
             found.append((size, step))
+        logging.info("seconds without a step: %s", self.seconds_without_a_step())
         return found
 
 
