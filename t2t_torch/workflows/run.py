@@ -253,13 +253,13 @@ def load(
             from t2t_torch.export.torch_package import load_package
 
             return load_package(path)  # type: ignore[arg-type]
-        if isinstance(checkpoint, str) and is_url(checkpoint):
-            checkpoint = resolve(checkpoint)
         return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
 
 
 def _load_of_run(path: RunPaths, checkpoint: Any, **given: Any) -> TrainedModel:
     """Loads the model of a run, or an ensemble of several; see `load`."""
+    if isinstance(checkpoint, str) and is_url(checkpoint):
+        checkpoint = resolve(checkpoint)
     try:
         importlib.import_module("t2t_torch.decode.loading")
     except ImportError as error:
