@@ -276,16 +276,6 @@ class Shards:
         parts = [row_lengths(self._open(shard), features) for shard in shards]
         return {name: np.concatenate([part.pop(name) for part in parts]) for name in features}
 
-    @property
-    def rows_of_parts(self) -> list[int]:
-        """Number of rows of each part: a record batch, or a whole shard of an object store.
-
-        A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
-        """
-        if self.is_remote:
-            return [shard.rows for shard in self._entries]
-        return [batch.num_rows for batch in self._batches]
-
     def _open(self, shard: ShardEntry) -> list[pa.RecordBatch]:
         """Maps a shard; that of an object store is fetched if it is not here, and verified."""
         path = path_inside(self.data_dir, shard.file)
@@ -328,7 +318,7 @@ class Shards:
             }
         return batch
 
-    def column(self, feature: str) -> ColumnParts:
+    def column(self, feature: str) -> Sequence[tuple[Values, npt.NDArray[np.int32]]]:
         """Returns the rows of a feature as flat arrays, one pair per part, in row order."""
         if feature not in self.manifest.features:
             raise DataError(
@@ -343,10 +333,9 @@ class Shards:
             column = batch.column(batch.schema.get_field_index(feature))
             return view(column.values, dtype), view(column.offsets, np.dtype(np.int32))
 
-        rows = self.rows_of_parts
         if self.is_remote:
-            return ColumnParts(rows, read)
-        return ColumnParts(rows, [read(index) for index in range(len(rows))].__getitem__)
+            return ColumnParts(self.shard_rows, read)
+        return [read(index) for index in range(len(self._batches))]
 
 
 class ShardWriter:

@@ -384,9 +384,11 @@ class RowReader:
         """Returns the first `limit` values of each row after the first `skip`.  [rows] each."""
         pieces = []
         lengths = np.empty(len(rows), np.int64)
-        for shard in np.flatnonzero(np.diff(splits)).tolist():
-            values, offsets = self._stored[name][shard]
-            low, high = splits[shard], splits[shard + 1]
+        stored = self._stored[name]
+        for shard, (low, high) in enumerate(itertools.pairwise(splits.tolist())):
+            if low == high:
+                continue
+            values, offsets = stored[shard]
             local = rows[low:high] - self._first_row[shard]
             starts = offsets[local]
             if skip is not None:

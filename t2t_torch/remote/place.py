@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from pathlib import Path
@@ -15,9 +16,13 @@ _LONGEST = 255  # bytes of a name in a file system
 
 def cache_folder() -> Path:
     """Returns the folder of the copies: `$T2T_CACHE_DIR`, or below `$XDG_CACHE_HOME`, ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    chosen = os.environ.get("T2T_CACHE_DIR") or os.path.join(base, "t2t_torch")  # noqa: PTH118
-    return Path(chosen).expanduser().resolve()
+    chosen = os.environ.get("T2T_CACHE_DIR")
+    return _resolved(chosen or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/t2t_torch")
+
+
+@functools.cache
+def _resolved(folder: str) -> Path:
+    return Path(folder).expanduser().resolve()
 
 
 def is_url(place: str) -> bool:

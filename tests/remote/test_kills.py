@@ -32,6 +32,8 @@ KILLS = int(os.environ.get("T2T_KILLS", "6"))
 AZURITE = os.environ.get("T2T_AZURITE") or shutil.which("azurite-blob")
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+_MARK = "T2T_KILLED_BY"
+
 pytestmark = pytest.mark.slow
 
 
@@ -53,20 +55,21 @@ def command(processes: int, data_dir: str, run: str) -> list[str]:
 
 
 def start(processes: int, data_dir: str, run: str) -> subprocess.Popen[bytes]:
-    """Starts a segment in a process group of its own."""
+    """Starts a segment, whose processes are marked in their environment."""
     return subprocess.Popen(
         command(processes, data_dir, run),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        start_new_session=True,
+        env={**os.environ, _MARK: str(os.getpid())},
     )
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process group, as the loss of a machine does."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+def kill_all() -> None:
+    """Kills the processes of a segment, as the loss of a machine does; torchrun's have sessions."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{_MARK}={os.getpid()}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def finish(processes: int, data_dir: str, run: str) -> None:
@@ -147,12 +150,13 @@ def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
             monkeypatch.setenv("T2T_CACHE_DIR", str(tmp_path / rng.choice("abc")))
             process = start(processes, data, run)
             if proxy is not None and rng.random() < 0.5:
-                kill_at_request(proxy, process, rng.randrange(1, 60))
+                kill_at_request(proxy, rng.randrange(1, 60))
             limit = time.monotonic() + rng.uniform(2.0, 12.0)
             while time.monotonic() < limit and process.poll() is None:
                 time.sleep(0.02)
             kills += process.poll() is None or process.returncode < 0
-            kill(process)
+            kill_all()
+            process.communicate()
             if proxy is not None:
                 proxy.fault = lambda method, path: ""
             monkeypatch.setenv("T2T_CACHE_DIR", str(tmp_path / f"reader{kills}"))
@@ -169,8 +173,8 @@ def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
     print(f"{kind}: {kills} kills")
 
 
-def kill_at_request(proxy: FaultProxy, process: subprocess.Popen[bytes], number: int) -> None:
-    """Kills a process group when it writes to the store for the given time."""
+def kill_at_request(proxy: FaultProxy, number: int) -> None:
+    """Kills the processes of a segment at a request that writes to the store."""
     left = [number]
 
     def fault(method: str, path: str) -> str:
@@ -178,8 +182,7 @@ def kill_at_request(proxy: FaultProxy, process: subprocess.Popen[bytes], number:
             return ""
         left[0] -= 1
         if left[0] == 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_all()
         return "half" if left[0] == 0 else ""
 
     proxy.fault = fault
