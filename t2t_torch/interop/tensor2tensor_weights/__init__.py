@@ -178,6 +178,20 @@ def renamed(name: str, patterns: Mapping[str, str]) -> str | None:
     return None
 
 
+def as_ours(name: str, value: Array) -> Array:
+    """Returns a variable in torch's order of axes: [out, in] of kernels, [out, in, ...] of others.
+
+    Args:
+      name: name in tensor2tensor; kernels of separable convolutions have a rank of their own.
+      value: the variable: a kernel [..., in, out], or a vector.
+    """
+    if name.endswith("depthwise_kernel"):  # [K, E, 1], or [K, 1, E, 1]
+        return value.reshape(len(value), -1, 1).transpose(1, 2, 0)
+    if name.endswith("pointwise_kernel"):
+        return value.reshape(value.shape[-2:]).T
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+
+
 def tensors(weights: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns arrays as contiguous tensors of float32; `a.b#1` is the second part of `a.b`."""
     parts: dict[str, dict[int, Array]] = {}

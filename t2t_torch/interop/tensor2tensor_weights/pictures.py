@@ -19,6 +19,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
+    as_ours,
     checked_hparams,
     collect,
     is_training_state,
@@ -92,8 +93,7 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
 
     def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
         if ours := places[name]:
-            # [out, in] of a linear map, [out, in, h, w] of a convolution.
-            yield ours, value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+            yield ours, as_ours(name, value)
 
     weights = collect(used, weights_of, "a model of pictures")
     norms = [name.removesuffix("running_mean") for name in weights if "running_mean" in name]

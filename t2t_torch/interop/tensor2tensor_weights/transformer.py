@@ -12,6 +12,7 @@ from t2t_torch import registry
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     Array,
+    as_ours,
     checked_hparams,
     collect,
     renamed,
@@ -181,11 +182,9 @@ def place_of(name: str) -> tuple[tuple[str, ...], int]:
 
 def _as_ours(name: str, value: Array) -> Array:
     """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
-    if value.ndim == 4:  # a convolution [time, frequency, in, out]
-        return value.transpose(3, 2, 0, 1)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     is_kernel |= "noisy_top_k_gating" in name
     if "/local_moe/parallel_" in name:  # one of a table of experts
         value = value[None]
-    return value.T if is_kernel else value
+    return as_ours(name, value) if is_kernel else value
