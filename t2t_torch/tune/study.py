@@ -100,11 +100,6 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 f"{journal} is damaged: {error!r}. Restore it, or begin in another --output_dir."
             ) from error
     shown = without_password(url)
-    if not re.match(r"[a-z0-9]+(\+[a-z0-9_]+)?://", url):
-        raise UsageError(
-            f"--storage={shown} is no URL of a database. Expected sqlite:///search.db or "
-            "postgresql://user@host/name; without --storage the search is kept in --output_dir."
-        )
     busy = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
     options = {"connect_args": busy}
     with _alone(url):
@@ -124,7 +119,8 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
     first = cause.strip().partition("\n")[0].replace(url, shown)
     raise UsageError(
         f"--storage={shown} cannot be opened: {first}. Expected the URL of a database that is "
-        "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
+        "there: sqlite:///search.db, or postgresql://user@host/name and its driver; without "
+        "--storage the search is kept in --output_dir."
     )
 
 
