@@ -209,12 +209,12 @@ def collect(
     variables: Mapping[str, Array],
     weights_of: Callable[[str, Array], Iterable[tuple[str, Array]]],
     what: str,
-) -> dict[str, Array]:
+) -> dict[str, Tensor]:
     """Returns the weights of all variables.
 
     Args:
       variables: by their names in tensor2tensor.
-      weights_of: returns our names and weights of a variable; none if it is unknown.
+      weights_of: returns our names and weights of a variable, see `tensors`; none if it is unknown.
       what: name of the model, for the error.
 
     Raises:
@@ -224,7 +224,7 @@ def collect(
     unknown = [name for name, own in found.items() if not own and not is_training_state(name)]
     if unknown:
         raise CheckpointError(f"not variables of {what} that we know: {', '.join(unknown[:10])}")
-    return {name: value for own in found.values() for name, value in own.items()}
+    return tensors({name: value for own in found.values() for name, value in own.items()})
 
 
 def is_training_state(name: str) -> bool:

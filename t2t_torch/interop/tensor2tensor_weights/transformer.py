@@ -16,7 +16,6 @@ from t2t_torch.interop.tensor2tensor_weights import (
     checked_hparams,
     collect,
     renamed,
-    tensors,
 )
 
 _LOCAL_MOE_LOSS = 1e-2
@@ -162,7 +161,7 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
         found, number = place_of(name)
         return [(f"{ours}#{number}", _as_ours(name, value)) for ours in found]
 
-    return tensors(collect(read, weights_of, "a Transformer"))
+    return collect(read, weights_of, "a Transformer")
 
 
 def place_of(name: str) -> tuple[tuple[str, ...], int]:
