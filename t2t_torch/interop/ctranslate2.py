@@ -151,20 +151,13 @@ def _around(hparams: Any) -> tuple[str, str]:
 
 def tokens_of(source: Feature, target: Feature) -> tuple[list[str], list[str]]:
     """Returns CTranslate2's tokens of the ids of both sides: subwords, or else numbers."""
-    sides = [_pieces_of(feature) for feature in (source, target)]
-    if all(sides) and sides[0][:NUM_RESERVED] == sides[1][:NUM_RESERVED]:
-        return sides[0], sides[1]
+    encoders = [getattr(feature, "encoder", None) for feature in (source, target)]
+    first, second = (one.pieces if isinstance(one, SubwordEncoder) else [] for one in encoders)
+    are_unique = all(side and len(set(side)) == len(side) for side in (first, second))
+    if are_unique and first[:NUM_RESERVED] == second[:NUM_RESERVED]:
+        return first, second
     read, written = ([str(number) for number in range(f.vocab_size)] for f in (source, target))
     return read, written
-
-
-def _pieces_of(feature: Feature) -> list[str]:
-    """Returns the subwords of a vocabulary; empty if it has other tokens, or duplicates."""
-    encoder = getattr(feature, "encoder", None)
-    if not isinstance(encoder, SubwordEncoder):
-        return []
-    pieces = encoder.pieces
-    return pieces if len(set(pieces)) == len(pieces) else []
 
 
 def _spec(loaded: Loaded) -> Any:

@@ -126,20 +126,16 @@ def _hparams_of(source: Path, flags: Mapping[str, str], settings: ImportSettings
     They are those of `hparams.json`; without it, as in a folder of an averaged checkpoint, those of
     the registered set, with the changes of the flags.
     """
-    path = source / "hparams.json"
+    path, changes = source / "hparams.json", dict(_assignments(settings.hparams))
     if settings.hparams_set or not path.exists():
+        of_flags = "" if settings.hparams_set else flags.get("hparams", "")
         values = _values_of_set(source, flags, settings.hparams_set)
-        changes = "" if settings.hparams_set else flags.get("hparams", "")
-        values |= dict(_assignments(changes))
-        values |= dict(_assignments(settings.hparams))
-        return values
+        return values | dict(_assignments(of_flags)) | changes
     values = read_json(path)
-    values = values.get("values", values)
-    for name, value in _assignments(settings.hparams):
-        if name not in values:
-            raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
-        values[name] = value
-    return dict(values)
+    values = dict(values.get("values", values))
+    for name in changes.keys() - values.keys():
+        raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
+    return values | changes
 
 
 def _values_of_set(source: Path, flags: Mapping[str, str], given: str) -> dict[str, Any]:

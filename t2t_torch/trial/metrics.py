@@ -221,8 +221,7 @@ def check_loaders(loaders: Any) -> tuple[Any, Any]:
             f"make_data_loaders returned {', '.join(kinds)}; two loaders were expected: (train, "
             "valid). A data set needs one: DataLoader(dataset, batch_size=...)."
         )
-    train, valid = loaders
-    return train, valid
+    return loaders[0], loaders[1]
 
 
 def check_batch_pair(batch: Any) -> tuple[Any, Any]:

@@ -100,8 +100,7 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 f"{journal} is damaged: {error!r}. Restore it, or begin in another --output_dir."
             ) from error
     shown = without_password(url)
-    busy = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
-    options = {"connect_args": busy}
+    options = {"connect_args": {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}}
     with _alone(url):
         for pause in (*_PAUSES, None):
             try:

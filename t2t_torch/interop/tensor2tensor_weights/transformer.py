@@ -107,10 +107,9 @@ def convert_hparams(
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
     settings = transformer.model_fields.keys() | transformer.unsupported.keys()
     kind = registry.model(model).HParams
-    known = {k: v for k, v in values.items() if k in kind.model_fields or k not in settings}
-    known |= {k: v for k, v in values.items() if k in expected}
-    known = _in_frames(known)
-    hparams = checked_hparams(model, known, expected)
+    other = settings - kind.model_fields.keys() - expected.keys()  # read by no model of this kind
+    known = {name: value for name, value in values.items() if name not in other}
+    hparams = checked_hparams(model, _in_frames(known), expected)
     if not variables:
         return hparams
     has_space = any(name.endswith("target_space_embedding/kernel") for name in variables)

@@ -165,9 +165,8 @@ def _split_universal(variables: Mapping[str, Array]) -> tuple[dict[str, Array], 
             continue
         side, rest = match[2], name[match.end() :]
         if ours := renamed(rest, _RECURRENCE):
-            array = value.T if rest.endswith("/kernel") else value
-            if rest.endswith("_embedding"):  # [steps, 1, 1, H]
-                array = value.reshape(len(value), -1)
+            is_table = rest.endswith("_embedding")  # [steps, 1, 1, H]
+            array = value.reshape(len(value), -1) if is_table else as_ours(rest, value)
             own[f"{side}_recurrence.{ours}"] = array
             continue
         rest = re.sub(r"^rec_layer_(\d+)/", r"layer_\1/", rest)
