@@ -123,8 +123,12 @@ def _as_mapping(loader: _SockeyeLoader, suffix: str, node: yaml.Node) -> dict[An
     return loader.construct_mapping(node, deep=True)
 
 
+def _as_list(loader: _SockeyeLoader, node: yaml.SequenceNode) -> list[Any]:
+    return loader.construct_sequence(node, deep=True)
+
+
 _SockeyeLoader.add_multi_constructor("!", _as_mapping)
-_SockeyeLoader.add_constructor("tag:yaml.org,2002:python/tuple", yaml.SafeLoader.construct_yaml_seq)
+_SockeyeLoader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -70,12 +70,10 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     flags = _flags_of(source)
     model = settings.model or flags.get("model", "")
     if model not in FAMILIES:
-        known = (
-            f"tensor2tensor's model {model!r} cannot be imported"
-            if model
-            else (f"{source} has no flags_t2t.txt, which names the model")
-        )
-        raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
+        fault = f"{source} has no flags_t2t.txt, which names the model"
+        if model:
+            fault = f"tensor2tensor's model {model!r} cannot be imported"
+        raise UsageError(f"{fault}. {_LEGACY}{', '.join(FAMILIES)}.")
     values = _hparams_of(source, flags, settings)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
     names = (name for name in checkpoint.tensors if not is_training_state(name))
@@ -258,9 +256,8 @@ def _vocabularies(
                     f"--labels={','.join(names)}: the problem {problem.name!r} has the classes "
                     f"{','.join(files[file].decode().splitlines())}. Leave --labels out."
                 )
-    for file in missing:
-        if file not in files:
-            raise _no_vocabulary(file, folders)
+    if lost := [file for file in missing if file not in files]:
+        raise _no_vocabulary(lost[0], folders)
     return files
 
 

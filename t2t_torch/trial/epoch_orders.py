@@ -90,21 +90,21 @@ class IsolatedStream:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._own: _States | None = None
-        self._before: _States | None = None
+        self._other: _States | None = None  # inside, that of the caller; outside, of the stream
 
     def __enter__(self) -> Self:
-        self._before = _states()
-        if self._own is None:
-            _seed(self._seed)
-        else:
-            _restore(self._own)
+        self._swap()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._own = _states()
-        assert self._before is not None
-        _restore(self._before)
+        self._swap()
+
+    def _swap(self) -> None:
+        other, self._other = self._other, _states()
+        if other is None:
+            _seed(self._seed)
+        else:
+            _restore(other)
 
 
 isolated = IsolatedStream

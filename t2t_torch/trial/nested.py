@@ -216,10 +216,8 @@ def _stack(name: str, column: list[Any]) -> Any:
     first = column[0]
     if isinstance(first, Tensor):
         return torch.stack(column)
-    if isinstance(first, np.ndarray):
+    if isinstance(first, np.ndarray | np.number | np.bool_):
         return np.stack(column)
-    if isinstance(first, np.number | np.bool_):
-        return torch.from_numpy(np.stack(column))
     if isinstance(first, bool | int | float):
         return torch.tensor(column)
     if first is None:

@@ -215,13 +215,9 @@ class SearchPlan(_Ranking):
             rungs = [most] if self.searcher == "asha" else bracket_rungs(self.mode, most)
         return brackets(rungs, self.length, self.max_trials, self.divisor)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the plan in JSON form."""
-        return {**dataclasses.asdict(self), "bracket_rungs": list(self.bracket_rungs)}
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SearchPlan:
-        """Parses the result of `to_dict`.
+        """Returns the plan of these fields, as in a trial history.
 
         Raises:
           DataError: the fields are not a valid plan.

@@ -110,8 +110,7 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 of_database = type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
                 if not isinstance(error, ImportError) and not of_database:
                     raise
-                known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
-                cause = str((error.__cause__ if known else None) or error)
+                cause = str(error.__cause__ or error)
                 if pause is None or not _AT_ONCE.search(cause):
                     break
                 time.sleep(pause)
