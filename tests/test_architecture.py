@@ -198,9 +198,7 @@ def test_nothing_below_the_commands_knows_a_flag_or_prints() -> None:
     }
     above = [m for m in below for target, _ in imports(m) if target.startswith("t2t_torch.bin")]
     assert not known
-    # Dialogues, and a child process that answers its parent on standard output.
-    dialogues = {"t2t_torch.workflows.decode", "t2t_torch.workflows.serve"}
-    assert printing == {*dialogues, "t2t_torch.trial.preparation"}
+    assert printing == {"t2t_torch.workflows.decode", "t2t_torch.workflows.serve"}  # dialogues
     assert above == ["t2t_torch.testing"]  # a command by itself: python -m t2t_torch.testing
 
 

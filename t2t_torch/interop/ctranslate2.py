@@ -25,7 +25,7 @@ from t2t_torch import registry
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.decode.predictor import Predictor
+from t2t_torch.decode.predictor import Predictor, sorted_hypotheses
 from t2t_torch.errors import DataError, ExportError, UsageError, require
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import FEWEST_ROWS, copy_explanations
@@ -115,16 +115,14 @@ def _misfit(loaded: Loaded) -> str | None:
             return f"the vectors of {name!r} are not of a table alone"
     if not select_generated(features.targets):
         return "its outputs have no end symbol"
-    if hparams.prepend_mode != "none":
-        return f"prepend_mode={hparams.prepend_mode}: its decoder reads targets alone"
-    if hparams.pos not in ("timing", "none"):
-        return f"pos={hparams.pos}, where timing or none are read"
+    fields = type(hparams).model_fields
+    expected = {name: (fields[name].default,) for name in _DEFAULT} | {"pos": ("timing", "none")}
+    for name, known in expected.items():
+        if (value := getattr(hparams, name)) not in known:
+            listed = " or ".join(map(value_text, known))
+            return f"{name}={value_text(value)}, where {listed} is read"
     if hparams.furthest and hparams.pos != "none":
         return f"pos={hparams.pos} and relative attention, of which it has one at a time"
-    fields = type(hparams).model_fields
-    for name in _DEFAULT:
-        if (value := getattr(hparams, name)) != fields[name].default:
-            return f"{name}={value_text(value)}, where {value_text(fields[name].default)} is read"
     if not (len(model.encoder) and len(model.decoder)):
         return "it has no layers"
     if _around(hparams) not in _PRE_NORM:
@@ -140,7 +138,7 @@ _DEFAULT = (
     *("decoder_hparams", "output_norm"),
     *("attention_bias", "ffn_bias", "ffn_activation", "ffn_gated", "position_offset"),
     *("max_source_positions", "max_target_positions", "embedding_norm", "decoder_start_id"),
-    *("output_bias", "norm_type", "num_key_value_heads", "qk_norm"),
+    *("output_bias", "norm_type", "num_key_value_heads", "qk_norm", "prepend_mode"),
 )
 """Hyperparameters that only have their defaults in a converted model."""
 
@@ -153,20 +151,13 @@ def _around(hparams: Any) -> tuple[str, str]:
 
 def tokens_of(source: Feature, target: Feature) -> tuple[list[str], list[str]]:
     """Returns CTranslate2's tokens of the ids of both sides: subwords, or else numbers."""
-    sides = [_pieces_of(feature) for feature in (source, target)]
-    if all(sides) and sides[0][:NUM_RESERVED] == sides[1][:NUM_RESERVED]:
-        return sides[0], sides[1]
+    encoders = [getattr(feature, "encoder", None) for feature in (source, target)]
+    first, second = (one.pieces if isinstance(one, SubwordEncoder) else [] for one in encoders)
+    are_unique = all(side and len(set(side)) == len(side) for side in (first, second))
+    if are_unique and first[:NUM_RESERVED] == second[:NUM_RESERVED]:
+        return first, second
     read, written = ([str(number) for number in range(f.vocab_size)] for f in (source, target))
     return read, written
-
-
-def _pieces_of(feature: Feature) -> list[str]:
-    """Returns the subwords of a vocabulary; empty if it has other tokens, or duplicates."""
-    encoder = getattr(feature, "encoder", None)
-    if not isinstance(encoder, SubwordEncoder):
-        return []
-    pieces = encoder.pieces
-    return pieces if len(set(pieces)) == len(pieces) else []
 
 
 def _spec(loaded: Loaded) -> Any:
@@ -603,8 +594,6 @@ class _Engine:
         results = []
         for each in found:
             ids = [self._ids[token] for token in each.hypotheses[0]]
-            plain = ids[: ids.index(EOS)] if EOS in ids else ids
-            while plain and plain[-1] == PAD:
-                plain = plain[:-1]
-            results.append(_Translated(plain, each.scores[0], ids))
+            ((plain, score),) = sorted_hypotheses([ids], [each.scores[0]])
+            results.append(_Translated(plain, score, ids))
         return results

@@ -256,9 +256,7 @@ def stack_names(side: str, theirs: str, *, pre_norm: bool) -> dict[str, str]:
     """
     place = "before" if pre_norm else "after"
     names = {
-        rf"{theirs}\.embed_tokens": translation.INPUTS
-        if side == "encoder"
-        else translation.TARGETS,
+        rf"{theirs}\.embed_tokens": translation.BOTTOMS[side],
         rf"{theirs}\.(?:layernorm_embedding|emb_layer_norm)": f"{translation.PLACES[side]}.norm",
     }
     if pre_norm:

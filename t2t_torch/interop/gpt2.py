@@ -117,11 +117,10 @@ def _converted(
         translation.weight_of("GPT-2", ours, name)
         for name in ("positions.table", f"{translation.TARGETS}.weight")
     )
-    is_tied = (
-        bool(config.get("tie_word_embeddings", True)) or f"{translation.TOP}.weight" not in ours
-    )
+    top = f"{translation.TOP}.weight"
+    is_tied = top not in ours or bool(config.get("tie_word_embeddings", True))
     if is_tied:  # mostly stored as well
-        ours[f"{translation.TOP}.weight"] = table
+        ours[top] = table
     size, heads = positions.size(1), int(config.get("n_head", 12))
     factor = 1.0 if config.get("scale_attn_weights", True) else (size / heads) ** 0.5
     for name, weight in ours.items():

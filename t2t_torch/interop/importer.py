@@ -31,7 +31,6 @@ Conventions of an `ImportedRun`:
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import itertools
 import math
@@ -230,8 +229,7 @@ def _located(settings: ImportSettings) -> tuple[Path, str, ImportSettings]:
     library = _ALIASES.get(settings.from_, settings.from_)
     if source.is_file() and source.suffix != ".json" and not settings.checkpoint:
         folder = source.parent
-        found = _libraries_in(source)
-        found = [library] if library else found or _libraries_in(folder)
+        found = [library] if library else _libraries_in(source) or _libraries_in(folder)
         if found in (["tensor2tensor"], ["fairseq"], ["sockeye"]):
             name = re.sub(r"^params\.|\.(index|meta|data-\d+-of-\d+)$", "", source.name)
             source, settings = folder, settings.replace(checkpoint=name)
@@ -345,7 +343,7 @@ def _staged(output_dir: Path) -> Iterator[Path]:
     """Yields a folder that becomes the run directory; see `staged_folder`.
 
     Raises:
-      UsageError: the folder cannot be made, or another process made it meanwhile.
+      UsageError: the folder cannot be made, or another process has filled it meanwhile.
     """
     try:
         output_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -353,8 +351,6 @@ def _staged(output_dir: Path) -> Iterator[Path]:
             yield folder
     except OSError as error:
         fault = f"{error.filename or output_dir}: {error.strerror}"
-        if output_dir.is_dir() and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            fault = "another process wrote this folder at the same time"
         raise UsageError(f"--output_dir={output_dir}: {fault}. Name another.") from None
 
 

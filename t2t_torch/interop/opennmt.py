@@ -167,7 +167,7 @@ def _vocabularies(vocab: Any, path: Path) -> tuple[Vocabulary, Vocabulary]:
 
 _TABLES = {
     rf"{side}\.embeddings\.make_embedding\.emb_luts\.0": table
-    for side, table in (("encoder", translation.INPUTS), ("decoder", translation.TARGETS))
+    for side, table in translation.BOTTOMS.items()
 } | {"generator": translation.TOP}
 _LAYER = {
     r"self_attn\.linear_query": "attention.query_key_value#0",

@@ -70,12 +70,10 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     flags = _flags_of(source)
     model = settings.model or flags.get("model", "")
     if model not in FAMILIES:
-        known = (
-            f"tensor2tensor's model {model!r} cannot be imported"
-            if model
-            else (f"{source} has no flags_t2t.txt, which names the model")
-        )
-        raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
+        fault = f"{source} has no flags_t2t.txt, which names the model"
+        if model:
+            fault = f"tensor2tensor's model {model!r} cannot be imported"
+        raise UsageError(f"{fault}. {_LEGACY}{', '.join(FAMILIES)}.")
     values = _hparams_of(source, flags, settings)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
     names = (name for name in checkpoint.tensors if not is_training_state(name))
@@ -126,20 +124,16 @@ def _hparams_of(source: Path, flags: Mapping[str, str], settings: ImportSettings
     They are those of `hparams.json`; without it, as in a folder of an averaged checkpoint, those of
     the registered set, with the changes of the flags.
     """
-    path = source / "hparams.json"
+    path, changes = source / "hparams.json", dict(_assignments(settings.hparams))
     if settings.hparams_set or not path.exists():
+        of_flags = "" if settings.hparams_set else flags.get("hparams", "")
         values = _values_of_set(source, flags, settings.hparams_set)
-        changes = "" if settings.hparams_set else flags.get("hparams", "")
-        values |= dict(_assignments(changes))
-        values |= dict(_assignments(settings.hparams))
-        return values
+        return values | dict(_assignments(of_flags)) | changes
     values = read_json(path)
-    values = values.get("values", values)
-    for name, value in _assignments(settings.hparams):
-        if name not in values:
-            raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
-        values[name] = value
-    return dict(values)
+    values = dict(values.get("values", values))
+    for name in changes.keys() - values.keys():
+        raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
+    return values | changes
 
 
 def _values_of_set(source: Path, flags: Mapping[str, str], given: str) -> dict[str, Any]:
@@ -262,9 +256,8 @@ def _vocabularies(
                     f"--labels={','.join(names)}: the problem {problem.name!r} has the classes "
                     f"{','.join(files[file].decode().splitlines())}. Leave --labels out."
                 )
-    for file in missing:
-        if file not in files:
-            raise _no_vocabulary(file, folders)
+    if lost := [file for file in missing if file not in files]:
+        raise _no_vocabulary(lost[0], folders)
     return files
 
 

@@ -345,8 +345,6 @@ class T2TProblem:
     decode_hooks: ClassVar[Any] = []
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False) -> None:
-        self._was_reversed = was_reversed
-        self._was_copy = was_copy
         self._encoders: Any = None
 
     def __getattr__(self, name: str) -> Any:

@@ -180,6 +180,7 @@ _VOCAB_TYPES = {
     for kind in ("SUBWORD", "TOKEN", "CHARACTER")
 }
 _SPLITS = {split: getattr(problems.DatasetSplit, split.name) for split in Split}
+_OUR_SPLITS = {theirs: split for split, theirs in _SPLITS.items()}
 
 
 class _ProblemHParams(SimpleNamespace):
@@ -564,10 +565,7 @@ def _text(value: Any) -> str:
 
 def _settings_of(user: Any, made: _ProblemHParams | None) -> dict[str, Any]:
     """Returns the settings of a user's problem by our names, with those of its `hparams`."""
-    shards = {}
-    by_name = {name: split for split, name in _SPLITS.items()}
-    for one in user.dataset_splits:
-        shards[by_name[one["split"]]] = int(one["shards"])
+    shards = {_OUR_SPLITS[one["split"]]: int(one["shards"]) for one in user.dataset_splits}
     if Split.EVAL not in shards and not user.is_generate_per_split:
         shards[Split.EVAL] = 1
     known = set(registry.list_names("metric"))
@@ -646,8 +644,7 @@ def of_catalogue(class_name: str) -> type | None:
             yield from problems.T2TTranslateProblem.generate_samples(self, data_dir, tmp_dir, split)
             return
         ours.prepare(Path(tmp_dir))
-        known = {theirs: one for one, theirs in _SPLITS.items()}
-        for sample in ours.generate_samples(Path(tmp_dir), known[split]):
+        for sample in ours.generate_samples(Path(tmp_dir), _OUR_SPLITS[split]):
             if "first" in sample:
                 sample = {**sample, "inputs": [sample["first"], sample["second"]]}
             yield {**sample, "label": labels.index(sample["targets"])} if labels else sample

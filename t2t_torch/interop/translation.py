@@ -109,8 +109,9 @@ INPUTS, TARGETS, TOP = (
     f"modalities.{table}" for table in ("inputs.bottom", "targets.bottom", "targets.top")
 )
 """Our names of the embeddings of both sides, and of the softmax."""
+BOTTOMS = {"encoder": INPUTS, "decoder": TARGETS}
 PLACES = {"encoder": "join.positions", "decoder": "positions"}
-"""Our names of the vectors of positions."""
+"""Our names of the embeddings and of the vectors of positions, by side."""
 
 
 def layer_names(theirs: str, ours: str, parts: Mapping[str, str]) -> dict[str, str]:

@@ -679,8 +679,7 @@ class PyTorchTrialContext:
         """Takes the result of `build_callbacks`; warns about callbacks that are not called."""
         self.callbacks = {str(name): callback for name, callback in callbacks.items()}
         for name, callback in self.callbacks.items():
-            unused = [event for event in UNCALLED if hasattr(callback, event)]
-            if unused:
+            if unused := [event for event in UNCALLED if hasattr(callback, event)]:
                 logging.warning("The callback %s has %s: not called.", name, ", ".join(unused))
 
 

@@ -46,8 +46,6 @@ from torch.utils.data.distributed import DistributedSampler
 from t2t_torch.errors import TrialError
 from t2t_torch.pipeline.plan import PlanReport
 
-_States = tuple[Any, Any, Any]
-
 
 def mix(seed: int, purpose: str, *places: int) -> int:
     """Returns a 63-bit seed derived from the arguments alone.
@@ -60,16 +58,6 @@ def mix(seed: int, purpose: str, *places: int) -> int:
     place = "/".join(map(str, (seed, purpose, *places)))
     digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1  # torch accepts seeds below 2^63 on all devices
-
-
-def _states() -> _States:
-    return random.getstate(), np.random.get_state(legacy=False), torch.default_generator.get_state()
-
-
-def _restore(states: _States) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.default_generator.set_state(states[2])
 
 
 def _seed(seed: int) -> None:
@@ -90,21 +78,26 @@ class IsolatedStream:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._own: _States | None = None
-        self._before: _States | None = None
+        self._other: tuple[Any, ...] | None = (
+            None  # inside, that of the caller; outside, of the stream
+        )
 
     def __enter__(self) -> Self:
-        self._before = _states()
-        if self._own is None:
-            _seed(self._seed)
-        else:
-            _restore(self._own)
+        self._swap()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._own = _states()
-        assert self._before is not None
-        _restore(self._before)
+        self._swap()
+
+    def _swap(self) -> None:
+        other, torchs = self._other, torch.default_generator
+        self._other = random.getstate(), np.random.get_state(legacy=False), torchs.get_state()
+        if other is None:
+            _seed(self._seed)
+        else:
+            random.setstate(other[0])
+            np.random.set_state(other[1])
+            torchs.set_state(other[2])
 
 
 isolated = IsolatedStream

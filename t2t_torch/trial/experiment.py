@@ -291,12 +291,11 @@ class SearcherConfig(ConfigSection):
         rungs = list(self.bracket_rungs) or bracket_rungs(self.mode, self.max_rungs)
         total = 0
         for count in rungs:
-            lengths, before, steps = rung_lengths(count, self.length.amount, self.divisor), 0, 0
-            for place, length in enumerate(lengths):
-                steps += (length - before) * max(int(self.divisor ** (count - 1 - place)), 1)
-                before = length
-            first = max(int(self.divisor ** (count - 1)), 1)
-            total += max(int(self.step_budget // len(rungs) / max(steps, 1) * first), 1)
+            trials = [max(int(self.divisor**above), 1) for above in reversed(range(count))]
+            lengths = [0, *rung_lengths(count, self.length.amount, self.divisor)]
+            pairs = zip(itertools.pairwise(lengths), trials, strict=True)
+            steps = sum((length - before) * at_rung for (before, length), at_rung in pairs)
+            total += max(int(self.step_budget // len(rungs) / max(steps, 1) * trials[0]), 1)
         return total
 
 

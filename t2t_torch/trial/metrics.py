@@ -74,15 +74,13 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
     assert isinstance(optimizer, torch.optim.Optimizer)
     trained = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     own = {id(parameter) for parameter in model.parameters()}
-    foreign = [list(parameter.shape) for key, parameter in trained.items() if key not in own]
-    if foreign:
+    if foreign := [list(one.shape) for key, one in trained.items() if key not in own]:
         raise TrialError(
             f"optimizer trains {len(foreign)} parameters that are not the model's, the first of "
             f"shape {foreign[0]}. Make it of model.parameters(), with the model that it is given."
         )
     named = model.named_parameters()
-    missed = [name for name, p in named if p.requires_grad and id(p) not in trained]
-    if missed:
+    if missed := [name for name, p in named if p.requires_grad and id(p) not in trained]:
         logging.warning("optimizer does not train %s.", listed(missed))
     return optimizer
 
@@ -170,8 +168,7 @@ def check_metrics(
                 f"{what}: {name!r} is {_kind(value)}; a number, or an array, a tensor or a list of "
                 "numbers (all items of one shape), was expected."
             )
-    taken = sorted(reserved.intersection(metrics))
-    if taken:
+    if taken := sorted(reserved.intersection(metrics)):
         raise TrialError(
             f"{what} returned {', '.join(map(repr, taken))}, which each line of metrics.jsonl says "
             f"itself. Give it another name than these: {', '.join(sorted(reserved))}."
@@ -221,8 +218,7 @@ def check_loaders(loaders: Any) -> tuple[Any, Any]:
             f"make_data_loaders returned {', '.join(kinds)}; two loaders were expected: (train, "
             "valid). A data set needs one: DataLoader(dataset, batch_size=...)."
         )
-    train, valid = loaders
-    return train, valid
+    return loaders[0], loaders[1]
 
 
 def check_batch_pair(batch: Any) -> tuple[Any, Any]:
@@ -293,10 +289,8 @@ def _kind(value: Any) -> str:
     """Describes a value with its article: `None`, `a list`, `a tensor float32 [3]`."""
     if value is None:
         return "None"
-    if isinstance(value, Tensor):
-        return f"a tensor {described(value)}"
-    if isinstance(value, np.ndarray):
-        return f"an array {described(value)}"
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{'a tensor' if isinstance(value, Tensor) else 'an array'} {described(value)}"
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

@@ -115,18 +115,19 @@ def to_device(value: Any, device: torch.device) -> Any:
         if _moves_itself(leaf):
             return leaf.to(device)
         if not isinstance(leaf, _PLAIN):
-            _warn(type(leaf).__name__, device)
+            warn_once(
+                f"A batch holds a {type(leaf).__name__}, which stays where it is: only tensors and "
+                f"arrays in dicts, lists and tuples are moved to {device}."
+            )
         return leaf
 
     return mapped(value, move, is_leaf=_moves_itself)  # PackedSequence is a tuple
 
 
-@functools.cache  # once
-def _warn(kind: str, device: torch.device) -> None:
-    logging.warning(
-        f"A batch holds a {kind}, which stays where it is: only tensors and arrays in "
-        f"dicts, lists and tuples are moved to {device}."
-    )
+@functools.cache
+def warn_once(message: str) -> None:
+    """Logs a warning, the same one only once."""
+    logging.warning(message)
 
 
 def _moves_itself(value: Any) -> bool:
@@ -215,10 +216,8 @@ def _stack(name: str, column: list[Any]) -> Any:
     first = column[0]
     if isinstance(first, Tensor):
         return torch.stack(column)
-    if isinstance(first, np.ndarray):
+    if isinstance(first, np.ndarray | np.number | np.bool_):
         return np.stack(column)
-    if isinstance(first, np.number | np.bool_):
-        return torch.from_numpy(np.stack(column))
     if isinstance(first, bool | int | float):
         return torch.tensor(column)
     if first is None:

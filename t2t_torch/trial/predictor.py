@@ -465,24 +465,22 @@ def _outputs(task: TrialTask, predictor: TrialPredictor, source: Path | None) ->
             yield from nested.unstacked(predictor.batch(inputs), nested.rows_of(inputs))
         return
     like = next(validation_inputs(task, model, device, rows=1))
-    try:
-        if source.suffix == NPZ:
-            with np.load(check_regular(source), allow_pickle=False) as file:
-                arrays = dict(file)
-        else:
-            lines = list(read_lines(source))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{source} cannot be read: {error}") from None
     if source.suffix == NPZ:
-        for count, batch in _batches_of(source, arrays, like):
+        for count, batch in _batches_of(source, like):
             yield from nested.unstacked(predictor.batch(batch), count)
         return
+    lines = list(read_lines(source))
     for first in range(0, len(lines), _CHUNK):
         yield from predictor([*_records(source, lines[first : first + _CHUNK], first + 1, like)])
 
 
-def _batches_of(source: Path, arrays: Mapping[str, Any], like: Any) -> Iterator[tuple[int, Any]]:
+def _batches_of(source: Path, like: Any) -> Iterator[tuple[int, Any]]:
     """Yields the arrays of an npz file in batches, nested as one of the loader, with their rows."""
+    try:
+        with np.load(check_regular(source), allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{source} cannot be read: {error}") from None
     names = [name or "input" for name, leaf in nested.leaves(like).items() if leaf is not None]
     if sorted(arrays) != sorted(names):
         raise DataError(

@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import random
-import sys
 import tempfile
 import urllib.error
 import warnings
@@ -33,7 +32,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.raw_file import exclusive, network_fault
 from t2t_torch.distributed.process_group import World, join_world
-from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
+from t2t_torch.errors import ConfigError, T2TError, TrialError
 from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.estimator import Estimator
@@ -45,7 +44,6 @@ from t2t_torch.trial.epoch_orders import isolated
 from t2t_torch.trial.experiment import ExperimentConfig
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
-from t2t_torch.trial.search import ANSWER
 from t2t_torch.trial.task import ContextTask, TrialTask, check_clipping
 
 if TYPE_CHECKING:
@@ -345,36 +343,28 @@ def _described(title: str, value: Any) -> Iterator[str]:
         yield from (f"  {line}" for line in nested.shapes(value))
 
 
-def _answer(question: Mapping[str, Any]) -> int:
-    """Returns the number of optimizer steps of a full training, for `search.whole_length`.
+def whole_length(question: Mapping[str, Any], rank: int, count: int) -> int | str:
+    """Returns the number of optimizer steps of a full training, or why it is not known.
 
-    python -m t2t_torch.trial.preparation < question.json
+    Args:
+      question: see `search.whole_length`, whose processes call this.
+      rank: place of the hyperparameters in the question.
+      count: number of processes.
     """
-    for folder in question["usr_dirs"]:
-        registry.import_usr_dir(folder)
-    config = ExperimentConfig.read(Path(question["config"]))
-    length = config.searcher.length
-    if length is None:
-        raise ConfigError(f"{question['config']} does not say how long to train.")
-    spec = question["trial"]
-    if config.trial_class and ":" not in Path(spec).name:
-        spec += f":{config.trial_class.rpartition(':')[2]}"
-    with join_world(use_gpu=False) as world:
-        seed = config.reproducibility.experiment_seed
-        task = prepare(spec, config, question["hparams"], world, seed=seed, timeout_s=7200)
-        source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
-        return config.scale(source).steps(length)
-
-
-def main() -> int:
-    """Answers the request on standard input; returns the exit code."""
     try:
-        print(f"{ANSWER}{_answer(json.loads(sys.stdin.read()))}", flush=True)
+        config = ExperimentConfig.read(Path(question["config"]))
+        length = config.searcher.length
+        if length is None:
+            raise ConfigError(f"{question['config']} does not say how long to train.")
+        spec = question["trial"]
+        if config.trial_class and ":" not in Path(spec).name:
+            spec += f":{config.trial_class.rpartition(':')[2]}"
+        with join_world(use_gpu=False) as world:
+            seed, chosen = config.reproducibility.experiment_seed, question["hparams"][rank]
+            task = prepare(spec, config, chosen, world, seed=seed, timeout_s=7200)
+            source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
+            return config.scale(source).steps(length)
     except T2TError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_CODE
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return str(error)
+    except Exception as error:
+        return user_code.users_traceback(error)

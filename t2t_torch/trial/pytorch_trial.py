@@ -120,9 +120,7 @@ def get_hyperparameter(name: str) -> Any:
     """
     hparams = _entered(f"get_hyperparameter({name!r})").hparams
     value: Any = hparams
-    if name in hparams:
-        return copy.deepcopy(hparams[name])
-    for part in name.split("."):
+    for part in [name] if name in hparams else name.split("."):
         if not isinstance(value, dict) or part not in value:
             names = sorted(Space.flat(hparams))
             raise TrialError(

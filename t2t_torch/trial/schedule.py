@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-import functools
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from t2t_torch.errors import TrialError
+from t2t_torch.trial.nested import warn_once
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -84,17 +84,12 @@ def _stored(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
         if plain is not NOT_PLAIN:
             stored[str(name)] = plain
         elif not (callable(value) or isinstance(value, torch.optim.Optimizer)):
-            _warn(owner, str(name), type(value).__name__)
+            warn_once(
+                f"{owner} keeps {name} as {type(value).__name__}, which no checkpoint holds: a "
+                "resumed run has it as it was made. Keep numbers, lists, dicts or tensors, or give "
+                "it state_dict and load_state_dict."
+            )
     return stored
-
-
-@functools.cache  # once
-def _warn(owner: str, name: str, kind: str) -> None:
-    logging.warning(
-        f"{owner} keeps {name} as {kind}, which no checkpoint holds: a resumed run has it as it "
-        "was made. Keep numbers, lists, dicts or tensors, or give it state_dict and "
-        "load_state_dict."
-    )
 
 
 NOT_PLAIN = object()

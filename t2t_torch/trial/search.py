@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
+from t2t_torch.executor import map_ranks
 from t2t_torch.reporter import message
 from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.trial.experiment import (
@@ -96,7 +96,7 @@ def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -
             steps, steps_of = known_steps[written], dict(known_steps)
         else:
             message(f"computing the number of steps in {written} from the loaders")
-            steps = whole_length(trial, path, space, registry.usr_dirs())
+            steps = whole_length(trial, path, space)
             steps_of = {written: steps}
     same = ("divisor", "max_rungs", "mode", "bracket_rungs")
     known = {
@@ -142,51 +142,33 @@ def check_search(settings: SearchSettings, output_dir: Path, known: Mapping[str,
         check_functions(trial, output_dir, functions)
 
 
-ANSWER = "whole_length: "
-"""Prefix of the output line in which the subprocess reports the number of steps."""
-
 _MAX_ERROR_LENGTH = 2000  # maximum length of an error message, in characters
 
 
-def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]) -> int:
+def whole_length(trial: str, config: Path, space: Space) -> int:
     """Returns the number of optimizer steps of a full trial, which must not depend on the ranges.
 
-    The trial's loaders are created in a subprocess (`preparation`): the tuner does not import
-    torch, and side effects of user code stay in the subprocess.
+    The trial's loaders are created in processes of their own (`preparation`): the tuner does not
+    import torch, and side effects of user code stay there.
 
     Args:
       trial: location of the trial, as `--trial` takes it.
       config: experiment configuration file.
       space: search space.
-      usr_dirs: user directories to import.
 
     Raises:
       UsageError: the trial's loaders cannot be created, or the number of steps varies over the
         ranges.
     """
-    lengths: dict[int, Mapping[str, AnyValue]] = {}
-    reason = ""
-    for place in (0.0, 1.0) if space.searched else (0.0,):
-        values = space.at(place)
-        question = {
-            "trial": trial,
-            "config": str(config),
-            "hparams": space.nested(values),
-            "usr_dirs": list(usr_dirs),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "t2t_torch.trial.preparation"],
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
-        if done.returncode == 0 and answers:
-            lengths.setdefault(int(answers[-1].removeprefix(ANSWER)), values)
-        else:
-            reason = done.stderr.strip()[-_MAX_ERROR_LENGTH:].removeprefix("error: ")
+    ends = [space.at(place) for place in ((0.0, 1.0) if space.searched else (0.0,))]
+    question = {"trial": trial, "config": str(config), "hparams": [*map(space.nested, ends)]}
+    function = "t2t_torch.trial.preparation:whole_length"
+    with tempfile.TemporaryDirectory() as folder, registry.executor("local")({}) as executor:
+        answers = map_ranks(executor, function, question, len(ends), Path(folder))
+    pairs = zip(answers, ends, strict=True)
+    lengths = {steps: values for steps, values in pairs if isinstance(steps, int)}
     if not lengths:
+        reason = answers[-1][-_MAX_ERROR_LENGTH:]
         raise UsageError(f"{config}: how long a training is, its loaders should say: {reason}")
     if len(lengths) > 1:
         listed = ", ".join(f"{steps:,} steps with {dict(one)}" for steps, one in lengths.items())

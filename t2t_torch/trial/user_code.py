@@ -287,20 +287,17 @@ def _place(module: ModuleType | None) -> str:
 
 
 def _load_directory(source: CodeSource, folder: Path) -> list[ModuleType]:
-    init = folder / "__init__.py"
+    init, packages = folder / "__init__.py", list[ModuleType]()
     if init.is_file():
         package = _import(lambda: _load_package(folder), init)
+        packages.append(package)
         named = [source.class_name] if source.class_name else list(trials_in(folder))
         if any(hasattr(package, name) for name in named):
             return [package]
         kinds = [value for value in vars(package).values() if isinstance(value, type)]
         if not named and any(base.__name__ == BASE for one in kinds for base in one.__mro__[1:]):
             return [package]  # a trial defined in a subdirectory or elsewhere
-    path = _file_of_trial(source, folder)
-    modules = [_load_file(path)]
-    if init.is_file():
-        modules.append(package)
-    return modules
+    return [_load_file(_file_of_trial(source, folder)), *packages]
 
 
 def _file_of_trial(source: CodeSource, folder: Path) -> Path:

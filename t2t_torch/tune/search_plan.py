@@ -181,7 +181,8 @@ class SearchPlan(_Ranking):
         None: it is not tried.
 
     Raises:
-      UsageError: a number is out of range, or a name is unknown.
+      UsageError: `divisor` or `bracket_rungs` are out of range; the settings of a search and the
+        configuration of an experiment check the others.
     """
 
     searcher: str
@@ -198,22 +199,10 @@ class SearchPlan(_Ranking):
     default: Mapping[str, AnyValue] | None = None
 
     def __post_init__(self) -> None:
-        bounds = {"length": 1, "max_trials": 1, "max_rungs": 1, "max_concurrent": 0}
-        values = {name: getattr(self, name) for name in (*bounds, "searcher", "mode")}
-        faults = [
-            f"{name} is {values[name]}; at least {least} was expected."
-            for name, least in bounds.items()
-            if values[name] < least
-        ]
-        for name, known in {"searcher": SEARCHERS, "mode": MODES}.items():
-            if values[name] not in known:
-                faults.append(f"{name} is {values[name]!r}; one of {', '.join(known)} is known.")
         if not self.divisor > 1:
-            faults.append(f"divisor is {self.divisor:g}; more than 1 was expected: 4 is usual.")
+            raise UsageError(f"divisor is {self.divisor:g}; more than 1 was expected: 4 is usual.")
         if any(count < 1 for count in self.bracket_rungs):
-            faults.append(f"bracket_rungs is {list(self.bracket_rungs)}; each is at least 1.")
-        if faults:
-            raise UsageError("\n".join(faults))
+            raise UsageError(f"bracket_rungs is {list(self.bracket_rungs)}; each is at least 1.")
 
     @property
     def brackets(self) -> list[RungBracket]:
@@ -226,13 +215,9 @@ class SearchPlan(_Ranking):
             rungs = [most] if self.searcher == "asha" else bracket_rungs(self.mode, most)
         return brackets(rungs, self.length, self.max_trials, self.divisor)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the plan in JSON form."""
-        return {**dataclasses.asdict(self), "bracket_rungs": list(self.bracket_rungs)}
-
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SearchPlan:
-        """Parses the result of `to_dict`.
+        """Returns the plan of these fields, as in a trial history.
 
         Raises:
           DataError: the fields are not a valid plan.

@@ -80,9 +80,8 @@ class SharedSearch:
           CheckpointError: the directory holds another search; lists the differences.
         """
         self.sync()
-        requested: dict[str, Any] = json.loads(
-            json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(target)})
-        )
+        fields = {"plan": vars(plan), "space": space.to_list(), "subject": dict(target)}
+        requested: dict[str, Any] = json.loads(json.dumps(fields))
         begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **requested}
         if self._searcher is None:  # if two tuners start at once, the second joins the first
             self._add(begin)
@@ -101,8 +100,8 @@ class SharedSearch:
 
     def _differences(self, requested: Mapping[str, Any]) -> list[str]:
         """Returns the differences between the stored search and the requested one."""
-        plan, kinds = self.searcher.plan.to_dict(), self.searcher.space.kinds
-        new_plan = search_plan.SearchPlan.from_dict(requested["plan"]).to_dict()
+        plan, kinds = vars(self.searcher.plan), self.searcher.space.kinds
+        new_plan = vars(search_plan.SearchPlan.from_dict(requested["plan"]))
         new_kinds = Space.from_list(requested["space"]).kinds
         pairs: dict[str, tuple[Any, Any]] = {name: (plan[name], new_plan[name]) for name in plan}
         for name in {**kinds, **new_kinds}:

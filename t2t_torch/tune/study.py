@@ -100,13 +100,7 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 f"{journal} is damaged: {error!r}. Restore it, or begin in another --output_dir."
             ) from error
     shown = without_password(url)
-    if not re.match(r"[a-z0-9]+(\+[a-z0-9_]+)?://", url):
-        raise UsageError(
-            f"--storage={shown} is no URL of a database. Expected sqlite:///search.db or "
-            "postgresql://user@host/name; without --storage the search is kept in --output_dir."
-        )
-    busy = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
-    options = {"connect_args": busy}
+    options = {"connect_args": {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}}
     with _alone(url):
         for pause in (*_PAUSES, None):
             try:
@@ -116,15 +110,15 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 of_database = type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
                 if not isinstance(error, ImportError) and not of_database:
                     raise
-                known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
-                cause = str((error.__cause__ if known else None) or error)
+                cause = str(error.__cause__ or error)
                 if pause is None or not _AT_ONCE.search(cause):
                     break
                 time.sleep(pause)
     first = cause.strip().partition("\n")[0].replace(url, shown)
     raise UsageError(
         f"--storage={shown} cannot be opened: {first}. Expected the URL of a database that is "
-        "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
+        "there: sqlite:///search.db, or postgresql://user@host/name and its driver; without "
+        "--storage the search is kept in --output_dir."
     )
 
 

@@ -144,7 +144,7 @@ def test_an_experiment_says_all_of_a_trials_search(tmp_path) -> None:
         ({"divisor": 1}, "divisor is 1; more than 1"),
         ({"bracket_rungs": "two"}, "'two' is no whole number"),
         ({"searcher": "grid"}, "a grid needs a count for each range"),
-        ({"storage": "search.db"}, "is no URL of a database"),
+        ({"storage": "search.db"}, "--storage=search.db cannot be opened: Could not parse"),
         ({"storage": "nosuch://me:secret@host/db"}, "--storage=nosuch://me:***@host/db"),
         ({"storage": "sqlite:////nonexistent/folder/search.db"}, "cannot be opened"),
         ({"config": "x.yaml"}, "--config is not read for a run of a problem: leave it out"),

@@ -8,9 +8,10 @@ import random
 import pytest
 from simulated import SPACE, Simulation, plan, simulated
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.search_space import Categorical, Constant, Double, Integer, LogDouble, Space
 from t2t_torch.tune.shared_search import SearchState, SearchTask, key
+from t2t_torch.workflows.search_settings import SearchSettings
 
 
 def loss(task: SearchTask) -> float:
@@ -242,14 +243,25 @@ def test_asha_saves_most_of_the_work_and_keeps_the_best() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_trials": 0}, "max_trials is 0; at least 1"),
-        ({"length": 0}, "length is 0"),
         ({"divisor": 1.0}, "divisor is 1; more than 1"),
-        ({"mode": "bold"}, "one of aggressive, standard"),
-        ({"searcher": "hyperband"}, "one of adaptive_asha"),
         ({"bracket_rungs": (0,)}, "each is at least 1"),
     ],
 )
 def test_a_plan_that_cannot_be_followed_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_trials": 0}, "max_trials=0: should be at least 1"),
+        ({"train_steps": 0}, "train_steps=0: should be at least 1"),
+        ({"max_rungs": 0}, "max_rungs=0: should be at least 1"),
+        ({"mode": "bold"}, "should be 'aggressive' or 'standard'"),
+        ({"searcher": "hyperband"}, "should be 'adaptive_asha' or"),
+    ],
+)
+def test_settings_of_no_search_are_refused(given: dict, message: str) -> None:
+    with pytest.raises(HParamsError, match=message):
+        SearchSettings(**given)

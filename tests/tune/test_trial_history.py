@@ -134,7 +134,7 @@ def test_of_two_that_begin_the_same_search_one_begins_it(tmp_path) -> None:
     one, other = joined(tmp_path), joined(tmp_path)
     assert one.id == other.id != ""
     # Both had looked before either of them wrote.
-    began = {"do": "begin", "id": "late", "plan": PLAN.to_dict(), "space": SPACE.to_list()}
+    began = {"do": "begin", "id": "late", "plan": vars(PLAN), "space": SPACE.to_list()}
     other.history.append({**began, "subject": {"problem": "p"}})
     one.sync()
     assert one.id == other.id

@@ -57,10 +57,10 @@ def test_an_epoch_has_as_many_steps_as_the_loader_has_batches(tmp_path) -> None:
     config = tmp_path / "experiment.yaml"
     config.write_text("searcher: {name: random, metric: error, max_length: {epochs: 3}}\n")
     fixed = Space.of_mapping({"batch_size": 4})
-    assert whole_length(str(tmp_path), config, fixed, ()) == 15
+    assert whole_length(str(tmp_path), config, fixed) == 15
     ranged = Space.of_mapping({"batch_size": {"type": "categorical", "vals": [4, 10]}})
     with pytest.raises(UsageError, match=r"15 steps with .*6 steps with .*--train_steps"):
-        whole_length(str(tmp_path), config, ranged, ())
+        whole_length(str(tmp_path), config, ranged)
     (tmp_path / "model_def.py").write_text("import nothing_of_this_name\n" + TRIAL)
     with pytest.raises(UsageError, match="nothing_of_this_name"):
-        whole_length(str(tmp_path), config, fixed, ())
+        whole_length(str(tmp_path), config, fixed)

@@ -178,6 +178,20 @@ def renamed(name: str, patterns: Mapping[str, str]) -> str | None:
     return None
 
 
+def as_ours(name: str, value: Array) -> Array:
+    """Returns a variable in torch's order of axes: [out, in] of kernels, [out, in, ...] of others.
+
+    Args:
+      name: name in tensor2tensor; kernels of separable convolutions have a rank of their own.
+      value: the variable: a kernel [..., in, out], or a vector.
+    """
+    if name.endswith("depthwise_kernel"):  # [K, E, 1], or [K, 1, E, 1]
+        return value.reshape(len(value), -1, 1).transpose(1, 2, 0)
+    if name.endswith("pointwise_kernel"):
+        return value.reshape(value.shape[-2:]).T
+    return value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+
+
 def tensors(weights: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns arrays as contiguous tensors of float32; `a.b#1` is the second part of `a.b`."""
     parts: dict[str, dict[int, Array]] = {}
@@ -195,12 +209,12 @@ def collect(
     variables: Mapping[str, Array],
     weights_of: Callable[[str, Array], Iterable[tuple[str, Array]]],
     what: str,
-) -> dict[str, Array]:
+) -> dict[str, Tensor]:
     """Returns the weights of all variables.
 
     Args:
       variables: by their names in tensor2tensor.
-      weights_of: returns our names and weights of a variable; none if it is unknown.
+      weights_of: returns our names and weights of a variable, see `tensors`; none if it is unknown.
       what: name of the model, for the error.
 
     Raises:
@@ -210,7 +224,7 @@ def collect(
     unknown = [name for name, own in found.items() if not own and not is_training_state(name)]
     if unknown:
         raise CheckpointError(f"not variables of {what} that we know: {', '.join(unknown[:10])}")
-    return {name: value for own in found.values() for name, value in own.items()}
+    return tensors({name: value for own in found.values() for name, value in own.items()})
 
 
 def is_training_state(name: str) -> bool:

@@ -19,11 +19,10 @@ from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
+    as_ours,
     checked_hparams,
     collect,
-    is_training_state,
     renamed,
-    tensors,
 )
 from t2t_torch.text.encoder import NUM_RESERVED
 
@@ -84,21 +83,19 @@ def convert_hparams(
 
 def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables of a model of pictures as weights by our names."""
-    used = {name: value for name, value in variables.items() if not is_training_state(name)}
     if model == "imagetransformer":
-        return tensors(collect(used, _imagetransformer, model))
+        return collect(variables, _imagetransformer, model)
     names = _PLACES.get(model, lambda variables: ())
-    places = {name: renamed(name, _NAMES) for name in used} | dict(names(used))
+    places = {name: renamed(name, _NAMES) for name in variables} | dict(names(variables))
 
     def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
         if ours := places[name]:
-            # [out, in] of a linear map, [out, in, h, w] of a convolution.
-            yield ours, value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+            yield ours, as_ours(name, value)
 
-    weights = collect(used, weights_of, "a model of pictures")
+    weights = collect(variables, weights_of, "a model of pictures")
     norms = [name.removesuffix("running_mean") for name in weights if "running_mean" in name]
     counts = {f"{norm}num_batches_tracked": torch.zeros((), dtype=torch.int64) for norm in norms}
-    return tensors(weights) | counts
+    return weights | counts
 
 
 _NAMES = {

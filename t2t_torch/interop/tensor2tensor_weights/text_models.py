@@ -21,7 +21,6 @@ from t2t_torch.interop.tensor2tensor_weights import (
     checked_hparams,
     collect,
     renamed,
-    tensors,
 )
 from t2t_torch.interop.tensor2tensor_weights.transformer import TABLES
 
@@ -75,7 +74,7 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
         return ((f"{ours}#{table[2]}", value) for ours in names.get(table[1], ()))
 
     what = "text_cnn" if model == "text_cnn" else "an LSTM model"
-    return tensors(collect(variables, weights_of, what))
+    return collect(variables, weights_of, what)
 
 
 def _weights(

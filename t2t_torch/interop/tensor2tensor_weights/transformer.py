@@ -12,10 +12,10 @@ from t2t_torch import registry
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     Array,
+    as_ours,
     checked_hparams,
     collect,
     renamed,
-    tensors,
 )
 
 _LOCAL_MOE_LOSS = 1e-2
@@ -107,10 +107,9 @@ def convert_hparams(
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
     settings = transformer.model_fields.keys() | transformer.unsupported.keys()
     kind = registry.model(model).HParams
-    known = {k: v for k, v in values.items() if k in kind.model_fields or k not in settings}
-    known |= {k: v for k, v in values.items() if k in expected}
-    known = _in_frames(known)
-    hparams = checked_hparams(model, known, expected)
+    other = settings - kind.model_fields.keys() - expected.keys()  # read by no model of this kind
+    known = {name: value for name, value in values.items() if name not in other}
+    hparams = checked_hparams(model, _in_frames(known), expected)
     if not variables:
         return hparams
     has_space = any(name.endswith("target_space_embedding/kernel") for name in variables)
@@ -161,7 +160,7 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
         found, number = place_of(name)
         return [(f"{ours}#{number}", _as_ours(name, value)) for ours in found]
 
-    return tensors(collect(read, weights_of, "a Transformer"))
+    return collect(read, weights_of, "a Transformer")
 
 
 def place_of(name: str) -> tuple[tuple[str, ...], int]:
@@ -181,11 +180,9 @@ def place_of(name: str) -> tuple[tuple[str, ...], int]:
 
 def _as_ours(name: str, value: Array) -> Array:
     """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
-    if value.ndim == 4:  # a convolution [time, frequency, in, out]
-        return value.transpose(3, 2, 0, 1)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     is_kernel |= "noisy_top_k_gating" in name
     if "/local_moe/parallel_" in name:  # one of a table of experts
         value = value[None]
-    return value.T if is_kernel else value
+    return as_ours(name, value) if is_kernel else value

@@ -8,20 +8,13 @@ those that it lacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import (
-    Array,
-    collect,
-    is_training_state,
-    renamed,
-    tensors,
-    transformer,
-)
+from t2t_torch.interop.tensor2tensor_weights import Array, as_ours, renamed, tensors, transformer
 
 _LANGUAGE_MODEL: dict[str, tuple[Any, ...]] = {
     "attention_layers": ("",),
@@ -141,11 +134,7 @@ def _split_renamed(variables: Mapping[str, Array]) -> tuple[dict[str, Array], di
         match = re.search(r"/(encoder|decoder)/layer_(\d+)/ffn/conv([12])/(\w+)$", name)
         if match and full.rpartition("/")[0] in separable:
             layer = f"{match[1]}.{match[2]}.feed_forward.{'inner' if match[3] == '1' else 'outer'}"
-            if match[4] == "depthwise_kernel":  # [K, 1, E, 1] -> [E, 1, K]
-                value = value[:, 0].transpose(1, 2, 0)
-            elif match[4] == "pointwise_kernel":
-                value = value[0, 0].T
-            own[f"{layer}.{_SEPARABLE[match[4]]}"] = value
+            own[f"{layer}.{_SEPARABLE[match[4]]}"] = as_ours(full, value)
         else:
             plain[name] = value[0, 0] if value.ndim == 4 else value  # a convolution of width 1
     return own, plain
@@ -176,9 +165,8 @@ def _split_universal(variables: Mapping[str, Array]) -> tuple[dict[str, Array], 
             continue
         side, rest = match[2], name[match.end() :]
         if ours := renamed(rest, _RECURRENCE):
-            array = value.T if rest.endswith("/kernel") else value
-            if rest.endswith("_embedding"):  # [steps, 1, 1, H]
-                array = value.reshape(len(value), -1)
+            is_table = rest.endswith("_embedding")  # [steps, 1, 1, H]
+            array = value.reshape(len(value), -1) if is_table else as_ours(rest, value)
             own[f"{side}_recurrence.{ours}"] = array
             continue
         rest = re.sub(r"^rec_layer_(\d+)/", r"layer_\1/", rest)
@@ -188,74 +176,56 @@ def _split_universal(variables: Mapping[str, Array]) -> tuple[dict[str, Array], 
     return own, plain
 
 
-# Our sublayer, attention and second norm by tensor2tensor's scope, of encoder and decoder.
-_SCOPES = {
-    "gated_linear_unit": ("unit", "", ""),
-    "conv_branches": ("conv", "", "conv_between"),
-    "self_attention": ("attention", "attention", ""),
-    "dense_layers": ("dense", "", "dense_between"),
-    "16_head_self_attention": ("first", "first_attention", ""),
-    "first_attend_to_encoder": ("", "first_memory", ""),
-    "second_attend_to_encoder": ("memory", "second_memory", ""),
+_NORMS = {
+    "gated_linear_unit/layer_prepostprocess": "unit_before",
+    "conv_branches/layer_prepostprocess": "conv_before",
+    "conv_branches/layer_prepostprocess_1": "conv_between",
+    "self_attention/layer_prepostprocess": "attention_before",
+    "dense_layers/layer_prepostprocess": "dense_before",
+    "dense_layers/layer_prepostprocess_1": "dense_between",
+    "16_head_self_attention/layer_prepostprocess": "first_before",
+    "second_attend_to_encoder/layer_prepostprocess": "memory_before",
 }
 _LINEARS = {
     "gated_linear_unit/dense": "unit_values",
     "gated_linear_unit/dense_1": "unit_gates",
     "conv_branches/dense": "conv_left",
     "conv_branches/standard_conv_3x1": "conv_right",
+    "dense_layers/dense": "dense_inner",
+    "dense_layers/dense_1": "dense_outer",
+}
+_CONVOLUTIONS = {  # separable ones
     "conv_branches/separable_conv_9x1": "conv_final",
     "conv_branches/separable_conv11x1": "conv_left",
     "conv_branches/separable_conv_7x1_1": "conv_right",
     "conv_branches/separable_conv_7x1_2": "conv_final",
-    "dense_layers/dense": "dense_inner",
-    "dense_layers/dense_1": "dense_outer",
 }
+_SELF = {"self_attention": "attention", "16_head_self_attention": "first_attention"}
+_MEMORY = {"first_attend_to_encoder": "first_memory", "second_attend_to_encoder": "second_memory"}
+_HEADS = "multihead_attention"
+_OUTPUT = {f"{_HEADS}/output_transform/kernel": "output.kernel"}
+_QUERY = {f"{_HEADS}/q/kernel": "query.kernel", f"{_HEADS}/[kv]/kernel": "key_value.kernel"}
+_EVOLVED = {
+    rf"body/(encoder|decoder)/layer_(\d+)/{theirs}": rf"\1.\2.{ours}"
+    for names, endings in (
+        (_NORMS, {r"layer_norm/layer_norm_(scale|bias)": r"norm.\3"}),
+        (_LINEARS, {"(kernel|bias)": r"\3"}),
+        (_CONVOLUTIONS, {"(depthwise|pointwise)_kernel": r"\3.kernel", "bias": "pointwise.bias"}),
+        (_SELF, {f"{_HEADS}/[qkv]/kernel": "query_key_value.kernel", **_OUTPUT}),
+        (_MEMORY, {**_QUERY, **_OUTPUT}),
+    )
+    for scope, place in names.items()
+    for theirs, ours in ((f"{scope}/{old}", f"{place}.{new}") for old, new in endings.items())
+}
+"""Our names of the variables of a layer of the Evolved Transformer."""
 
 
 def _split_evolved(variables: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
     """Returns the weights of all layers by our names, and the variables of the rest."""
-    matches = {name: _OF_LAYER.search(name) for name in variables if not is_training_state(name)}
-
-    def weights_of(name: str, value: Array) -> Iterator[tuple[str, Array]]:
-        side, number, scope, inside = own[name].groups()
-        if found := re.fullmatch(r"multihead_attention/(q|k|v|output_transform)/kernel", inside):
-            place = _SCOPES[scope][1]
-            part = _PARTS[place.endswith("_memory")][found[1]]
-            yield f"{side}.{number}.{place}.{part}", value.T
-        elif (one := _evolved_weight(scope, inside, value)) is not None:
-            yield f"{side}.{number}.{one[0]}", one[1]
-
-    own = {name: match for name, match in matches.items() if match}
-    plain = {name: value for name, value in variables.items() if name not in own}
-    layers = {name: variables[name] for name in own}
-    return collect(layers, weights_of, "an Evolved Transformer"), plain
-
-
-_OF_LAYER = re.compile(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$")
-
-
-_SELF = {part: f"query_key_value.weight#{number}" for number, part in enumerate("qkv")}
-_MEMORY = {"q": "query.weight", "k": "key_value.weight#0", "v": "key_value.weight#1"}
-_PARTS = [{**parts, "output_transform": "output.weight"} for parts in (_SELF, _MEMORY)]
-"""Our names of the maps of attention: to the layer itself, and to the encoder's output."""
-
-
-def _evolved_weight(scope: str, inside: str, value: Array) -> tuple[str, Array] | None:
-    """Returns our name in a layer and the weight of a variable outside of attention."""
-    norm = re.fullmatch(r"layer_prepostprocess(_1)?/layer_norm/layer_norm_(scale|bias)", inside)
-    if norm:
-        before, _, between = _SCOPES[scope]
-        place = between if norm[1] else f"{before}_before"
-        return f"{place}.norm.{'weight' if norm[2] == 'scale' else 'bias'}", value
-    module, _, kind = inside.rpartition("/")
-    ours = _LINEARS.get(f"{scope}/{module}")
-    if ours is None:
-        return None
-    if kind == "depthwise_kernel":  # [K, E, 1] -> [E, 1, K]
-        return f"{ours}.depthwise.weight", value.transpose(1, 2, 0)
-    if kind == "pointwise_kernel":
-        return f"{ours}.pointwise.weight", value[0].T
-    if kind == "bias":
-        is_separable = module.startswith("separable")
-        return f"{ours}.{'pointwise.' if is_separable else ''}bias", value
-    return f"{ours}.weight", value.transpose(2, 1, 0) if value.ndim == 3 else value.T
+    ours = {name: renamed(name, _EVOLVED) for name in variables}
+    own = {
+        f"{one}#{transformer.place_of(name)[1]}": as_ours(name, variables[name])
+        for name, one in ours.items()
+        if one
+    }
+    return own, {name: value for name, value in variables.items() if not ours[name]}
