@@ -146,15 +146,13 @@ def _ordered(weight: Tensor) -> Tensor:
     return torch.cat([parts[gate] for gate in _GATES])
 
 
-def replace_lstms(
-    module: nn.Module, kind: type[nn.Module] = recurrent.LSTM, operator: Any = _Layers
-) -> None:
-    """Replaces every LSTM of a kind in `module` with a module of a custom operator, in place."""
+def replace_lstms(module: nn.Module) -> None:
+    """Replaces every `recurrent.LSTM` in `module` with one of a custom operator, in place."""
     for name, child in list(module.named_children()):
-        if isinstance(child, kind):
-            setattr(module, name, operator(child))
+        if isinstance(child, recurrent.LSTM):
+            setattr(module, name, _Layers(child))
         else:
-            replace_lstms(child, kind, operator)
+            replace_lstms(child)
 
 
 def _sorted(
