@@ -344,17 +344,19 @@ class InputColumns:
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
-        return [self._whole(number, value) for number, value in enumerate(self.samples(inputs))]
+        samples = enumerate(self.samples(inputs))
+        return [self.whole_sample(number, value) for number, value in samples]
 
-    def sample_of(self, value: Any) -> Mapping[str, Any]:
-        """Returns an input as a mapping by field."""
+    def sample_of(self, value: Any, number: int = 0) -> Mapping[str, Any]:
+        """Returns an input as a mapping by field; see `sample`."""
         if isinstance(value, Mapping):
-            return self.sample(value)
+            return self.sample(value, number)
         is_value = len(self.kinds) == 1 or isinstance(value, str | bytes | Path)
         return {next(iter(self.kinds)): value} if is_value else value
 
-    def _whole(self, number: int, value: Input) -> Mapping[str, Any]:
-        sample = self.sample_of(value)
+    def whole_sample(self, number: int, value: Input) -> Mapping[str, Any]:
+        """Returns an input as a mapping with all fields; see `whole_samples`."""
+        sample = self.sample_of(value, number)
         if not isinstance(sample, Mapping):
             raise DecodeError(
                 f"input {number} is {value!r}, where a text or a mapping with the fields "

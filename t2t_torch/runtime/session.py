@@ -463,11 +463,7 @@ class Artifact(_GraphArtifact):
 
     def check_examples(self) -> None:
         """See `_GraphArtifact.check_examples`."""
-        alone = self.fields[0] if len(self.fields) == 1 else ""
-        inputs = [one["input"] for one in self.examples]
-        # An input whose only field is a text is passed as a plain text.
-        values = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
-        predictions = self.predict(values, alignments=False)
+        predictions = self.predict([one["input"] for one in self.examples], alignments=False)
         check_answers(self.path, self.signature.targets, self.examples, predictions)
 
     def predict(
@@ -711,29 +707,27 @@ class TensorArtifact(_GraphArtifact):
         Raises:
           InputError: the inputs have another nesting or other shapes, or the graph fails on them.
         """
-        arrays = self._arrays(0, inputs, rows=True)
+        arrays = self.arrays(0, inputs, rows=True)
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:
             raise InputError(0, f"its parts have different numbers of rows: {sizes}.")
         ((_, outputs),) = self._computed([0], lambda _: self._fed(arrays), None)
         return put_together(self.signature.nesting["outputs"], outputs.__getitem__)
 
-    def arrays(self, number: int, record: Any) -> Arrays:
+    def arrays(self, number: int, record: Any, *, rows: bool = False) -> Arrays:
         """Returns the graph's inputs for a record.
 
         Args:
           number: index of the input, for error messages.
           record: record with the nesting of the inputs.
+          rows: if True, the record is a batch; see `batch`.
 
         Raises:
           InputError: the record has another nesting or other shapes.
         """
-        return self._arrays(number, record, rows=False)
-
-    def _arrays(self, number: int, value: Any, *, rows: bool) -> Arrays:
         fields = {field.name: field for field in self.signature.fields}
         try:
-            leaves = dict(taken_apart(self.signature.nesting["inputs"], value))
+            leaves = dict(taken_apart(self.signature.nesting["inputs"], record))
             return {name: array_of(fields[name], leaf, rows=rows) for name, leaf in leaves.items()}
         except DataError as error:
             raise InputError(number, str(error)) from None
