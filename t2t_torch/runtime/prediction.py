@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features.text import words_of
+from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.text.tags import scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
@@ -41,6 +42,24 @@ class Hypothesis:
     score: float
     repaired: bool = False
     alignment: tuple[tuple[int, int], ...] = ()
+
+
+_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: the score of an empty hypothesis slot, or less
+
+
+def sorted_hypotheses(
+    rows: Sequence[Sequence[int]], scores: Sequence[float]
+) -> list[tuple[list[int], float]]:
+    """Returns (ids without end symbol and padding, score) of an input's hypotheses."""
+    hypotheses: list[tuple[list[int], float]] = []
+    for row, score in zip(rows, scores, strict=True):
+        if hypotheses and score <= _NO_SCORE:
+            break  # unfilled places
+        ids = list(row[: row.index(EOS)] if EOS in row else row)
+        while ids and ids[-1] == PAD:
+            ids.pop()
+        hypotheses.append((ids, score))
+    return hypotheses
 
 
 @dataclass(frozen=True)
@@ -140,13 +159,6 @@ class Prediction:
     def score(self) -> float:
         """The score of the best hypothesis."""
         return self.hypotheses[0].score
-
-
-class Predicts(Protocol):
-    """Interface of runs, artifacts and trials for inference."""
-
-    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """Returns the predictions of the inputs in order."""
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -488,20 +500,16 @@ def words_record(
     if tokens is not None:
         record["offsets"] = [[token.start, token.end] for token in tokens]
     scheme = scheme_of(labels)
-    if scheme.letters:
-        record["spans"] = [
-            {
-                "kind": span.kind,
-                "first": span.first,
-                "last": span.last,
-                "text": " ".join(words[span.first : span.last + 1]),
-            }
-            for span in scheme.spans([tag or "O" for tag in tags])
-        ]
+    if not scheme.letters:
+        return record
+    record["spans"] = []
+    for span in scheme.spans([tag or "O" for tag in tags]):
+        text = " ".join(words[span.first : span.last + 1])
+        about = {"kind": span.kind, "first": span.first, "last": span.last, "text": text}
         if tokens is not None:
-            for span in record["spans"]:
-                start, end = tokens[span["first"]].start, tokens[span["last"]].end
-                span |= {"text": value[start:end], "start": start, "end": end}
+            start, end = tokens[span.first].start, tokens[span.last].end
+            about |= {"text": value[start:end], "start": start, "end": end}
+        record["spans"].append(about)
     return record
 
 

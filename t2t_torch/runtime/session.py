@@ -31,7 +31,6 @@ from t2t_torch.runtime.feeds import (
     GraphInput,
     aligned,
     answers_of,
-    check_size,
     predictions_of,
     wanted_name,
 )
@@ -314,16 +313,13 @@ class _GraphArtifact(ABC):
         self.path = Path(path)
         self._threads = threads
         self.signature = Signature.read(self.path)
-        self.check_kind()
+        self.prepare()
         self.signature.check_files(self.path)
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._read = {node.name for node in self._session.get_inputs()}
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._check_names()
         self.examples = read_examples(self.path)
-
-    def _check(self) -> None:
-        """Raises ArtifactError if an example fails to run or is predicted differently."""
         try:
             self.check_examples()
         except ArtifactError:
@@ -343,8 +339,8 @@ class _GraphArtifact(ABC):
         return f"{type(self).__name__}({str(self.path)!r})"
 
     @abstractmethod
-    def check_kind(self) -> None:
-        """Raises ArtifactError if the artifact is of another kind."""
+    def prepare(self) -> None:
+        """Sets what follows from the signature; raises ArtifactError if it is of another kind."""
 
     def _check_names(self) -> None:
         """Raises ArtifactError if the graph has other inputs than the signature, or lacks a
@@ -425,19 +421,8 @@ class Artifact(_GraphArtifact):
       UsageError: `threads` is negative.
     """
 
-    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        super().__init__(path, threads=threads)
-        signature = self.signature
-        kinds = {field.name: field.kind for field in signature.fields}
-        names, forms = signature.column_names, signature.column_forms
-        self.fields = tuple(kinds)
-        self.columns = InputColumns(signature.problem, kinds, names, forms)
-        self._feeds = Feeds(signature.fields)
-        self._writes = any(target.kind == "text" for target in signature.targets)
-        self._check()
-
-    def check_kind(self) -> None:
-        """See `_GraphArtifact.check_kind`."""
+    def prepare(self) -> None:
+        """See `_GraphArtifact.prepare`."""
         signature = self.signature
         if signature.form != ONNX:
             reader = "t2t_torch.load reads it, with torch"
@@ -451,6 +436,12 @@ class Artifact(_GraphArtifact):
             raise ArtifactError(
                 f"'{self.path}' is of a trial: t2t_torch.load('{self.path}') reads it."
             )
+        kinds = {field.name: field.kind for field in signature.fields}
+        names, forms = signature.column_names, signature.column_forms
+        self.fields = tuple(kinds)
+        self.columns = InputColumns(signature.problem, kinds, names, forms)
+        self._feeds = Feeds(signature.fields)
+        self._writes = any(target.kind == "text" for target in signature.targets)
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value of each input in order; see `Prediction.value`."""
@@ -551,13 +542,10 @@ class Artifact(_GraphArtifact):
         if not self._writes:
             return answers_of(self.signature.targets, outputs, rows)
         (target,) = self.signature.targets
-        if wanted.weights is not None:
-            check_size(target.name, outputs, numbers, wanted.weights)
         predictions = predictions_of(target, outputs)
         if not wanted.alignments:
             return predictions
-        attends = wanted.weights is not None
-        return aligned(target.name, outputs, predictions, attends=attends)
+        return aligned(target.name, outputs, predictions, numbers, wanted.weights)
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:
@@ -645,12 +633,8 @@ class TensorArtifact(_GraphArtifact):
       UsageError: `threads` is negative.
     """
 
-    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        super().__init__(path, threads=threads)
-        self._check()
-
-    def check_kind(self) -> None:
-        """See `_GraphArtifact.check_kind`."""
+    def prepare(self) -> None:
+        """See `_GraphArtifact.prepare`."""
         if not self.signature.nesting:
             raise ArtifactError(
                 f"'{self.path}' is no artifact of a trial: t2t_torch.load reads it."
