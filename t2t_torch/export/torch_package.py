@@ -30,7 +30,7 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import copy_explanations, write_task
-from t2t_torch.export.network import Network, axes_of, check_varies, frozen, quiet, tracing
+from t2t_torch.export.network import axes_of, check_varies, frozen, predict_targets, quiet, tracing
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import LabelComparison, Verified, rows_of, verify_rows
@@ -64,19 +64,19 @@ def _lstms_of_any_length() -> Iterator[None]:
 
 
 class _OfBatch(nn.Module):
-    """A network called with a batch.
+    """The predictions of a model for a batch.
 
     Args:
-      network: network called with the values of the features.
+      model: the model.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.network = network
+        self.model = model
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the outputs of the network."""
-        return self.network.compute(batch)
+        """Returns the outputs of `predict_targets`."""
+        return predict_targets(self.model, batch)
 
 
 _OTHERWISE = "Export the weights alone: --format=safetensors"
@@ -98,7 +98,7 @@ def program_of(
     Raises:
       ExportError: the model has operations that depend on the batch.
     """
-    network = _OfBatch(Network(example, frozen(model))).eval()
+    network = _OfBatch(frozen(model)).eval()
     varying = {
         name: dict.fromkeys(axes, torch.export.Dim.AUTO)
         for name, axes in axes_of(model.features, example).items()

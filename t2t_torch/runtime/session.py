@@ -384,9 +384,7 @@ class _GraphArtifact(ABC):
         """
         try:
             feeds, is_long = feeds_of(numbers)
-            if stop is None and is_long:
-                stop = CancellationToken()
-            with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
+            with (stop or CancellationToken()).run(gives_back=is_long) as options:
                 arrays = self._session.run(self._outputs, feeds, options)
         except Stopped:
             raise
