@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -159,6 +159,13 @@ class Prediction:
     def score(self) -> float:
         """The score of the best hypothesis."""
         return self.hypotheses[0].score
+
+
+class Predicts(Protocol):
+    """Interface of runs, artifacts and trials for inference."""
+
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """Returns the predictions of the inputs in order."""
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
