@@ -286,10 +286,9 @@ def exported(
             verbose=False,
         )
         assert graph is not None
-        graph.optimize()
+        graph.optimize()  # inlines all functions
         model: onnx.ModelProto = graph.model_proto
-        for part in (model.graph, *model.functions):
-            remove_metadata(part)
+        remove_metadata(model.graph)
         model.ClearField("metadata_props")
     check_varies(program, what, {one: varying.get(one, ()) for one in example}, _why_fixed(fixed))
     return model
