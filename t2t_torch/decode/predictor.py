@@ -14,7 +14,6 @@ from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.data.shards import Ragged, value_dtype
-from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.constraints import DecodeRequest, RequestMaker, read_constraints
 from t2t_torch.decode.hparam import DecodeHParams
@@ -30,7 +29,7 @@ from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.run.directory import TaskRecord
-from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction, sorted_hypotheses
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.memory import is_out_of_memory
 
@@ -465,20 +464,6 @@ def _each_once(prediction: Prediction) -> Prediction:
 def _prefix(ids: Sequence[int]) -> Sequence[int]:
     """Returns the prefix of the output of an input; empty if it has none."""
     return ids.prefix if isinstance(ids, DecodeRequest) else ()
-
-
-def sorted_hypotheses(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
-    """Returns (ids without end symbol and padding, score) of an input's hypotheses."""
-    hypotheses: list[tuple[list[int], float]] = []
-    for row, score in zip(rows, scores, strict=True):
-        if hypotheses and score <= NO_SCORE:
-            break  # unfilled places
-        ids = row[: row.index(EOS)] if EOS in row else row
-        length = len(ids)  # without the padding at the end
-        while length and ids[length - 1] == PAD:
-            length -= 1
-        hypotheses.append((ids[:length], score))
-    return hypotheses
 
 
 def input_columns(problem: Problem, kinds: Mapping[str, str]) -> InputColumns:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import check_aligned
-from t2t_torch.decode.predictor import Predictor, input_columns, padded_rows, sorted_hypotheses
+from t2t_torch.decode.predictor import Predictor, input_columns, padded_rows
 from t2t_torch.decode.search import Step
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import OriginalWords, TreeFeature
@@ -20,7 +20,7 @@ from t2t_torch.features.word import WordLabel, labels_of
 from t2t_torch.layers.recurrent import RowState
 from t2t_torch.layers.tree import ParseState, ValidTransitions
 from t2t_torch.model import State
-from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction, sorted_hypotheses
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 

@@ -13,7 +13,7 @@ from t2t_torch.export import decode_ids
 from t2t_torch.export.encoders import kept
 from t2t_torch.export.graph import LINE, Graph, Proxy, arange, combine, concat, loop, take, where
 from t2t_torch.export.search import AttentionNetwork, kinds_of
-from t2t_torch.export.strings import SPACE, beside, characters, count_of, first, re2, tokens
+from t2t_torch.export.strings import FieldText, beside, characters, count_of, first
 from t2t_torch.text.encoder import (
     NUM_RESERVED,
     PAD,
@@ -27,11 +27,6 @@ from t2t_torch.text.encoder import (
 _NONE = 256  # marks empty positions; never a byte, but other values may be equal to it
 _RADIX = _NONE + 1
 _MOST = 3  # maximum bytes of a space
-
-
-def words_of(texts: Proxy) -> Proxy:
-    """Returns the tokens of `str.split`: [B] string to [B, W], padded with ""."""
-    return tokens(texts, separators=[f"{re2(SPACE)}+"])
 
 
 def word_numbers(encoder: TextEncoder, ids: Proxy, mask: Proxy) -> Proxy:
@@ -67,7 +62,7 @@ def word_counts(encoder: TextEncoder, ids: Proxy, mask: Proxy) -> Proxy:
 
     def count(body: Graph, number: Proxy) -> tuple[Proxy, ...]:
         part = where(mask & (places <= number), ids, PAD)
-        return body.constant(True), count_of(words_of(decode_ids(encoder, body, part)))
+        return body.constant(True), count_of(FieldText(decode_ids(encoder, body, part)).parts)
 
     return loop(ids.graph, count, kinds=[LINE], count=width)[0].Transpose()  # from [T, N]
 
@@ -303,8 +298,8 @@ def _words(encoder: TextEncoder, ids: Proxy) -> _TextWords:
     most = count.ReduceMax(keepdims=0).Max([1])  # [1]
     places = arange(most)
     is_word = places < count  # [N, W]
-    text = decode_ids(encoder, ids.graph, where(mask, flat, PAD))
-    names = first(words_of(text).Concat(combine("Expand", "", is_word.Shape()), axis=1), most)
+    words = FieldText(decode_ids(encoder, ids.graph, where(mask, flat, PAD))).parts
+    names = first(words.Concat(combine("Expand", "", is_word.Shape()), axis=1), most)
     names = where(is_word, names, "")
     shape = ids.Shape(start=0, end=2).Concat([-1], axis=0)
     numbers = numbers.Reshape(ids.Shape())

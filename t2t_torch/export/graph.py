@@ -391,12 +391,10 @@ def _walk(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from _walk(body.node)
 
 
-def remove_metadata(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+def remove_metadata(graph: onnx.GraphProto) -> None:
     """Removes stack traces and the like, which hold paths of this machine and differ by caller."""
-    values: list[Any] = [*getattr(graph, "input", ()), *graph.value_info, *graph.node, graph]
+    values: list[Any] = [*graph.input, *graph.value_info, *graph.node, graph]
     for one in values:
-        if isinstance(one, str):  # an input of a function
-            continue
         one.ClearField("metadata_props")
         one.ClearField("doc_string")
     for node in graph.node:

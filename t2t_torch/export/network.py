@@ -146,15 +146,13 @@ def _ordered(weight: Tensor) -> Tensor:
     return torch.cat([parts[gate] for gate in _GATES])
 
 
-def replace_lstms(
-    module: nn.Module, kind: type[nn.Module] = recurrent.LSTM, operator: Any = _Layers
-) -> None:
-    """Replaces every LSTM of a kind in `module` with a module of a custom operator, in place."""
+def replace_lstms(module: nn.Module) -> None:
+    """Replaces every `recurrent.LSTM` in `module` with one of a custom operator, in place."""
     for name, child in list(module.named_children()):
-        if isinstance(child, kind):
-            setattr(module, name, operator(child))
+        if isinstance(child, recurrent.LSTM):
+            setattr(module, name, _Layers(child))
         else:
-            replace_lstms(child, kind, operator)
+            replace_lstms(child)
 
 
 def _sorted(
@@ -183,12 +181,11 @@ class NamedNetwork(nn.Module):
     Args:
       names: names of the inputs, in the order of the arguments.
       model: the model that it runs.
-      function: function from the model and its inputs by name to the outputs by name; a subclass
-        may override `compute` instead.
+      function: function from the model and its inputs by name to the outputs by name.
     """
 
     def __init__(
-        self, names: Iterable[str], model: Any = None, function: Callable[..., Any] | None = None
+        self, names: Iterable[str], model: Any, function: Callable[..., dict[str, Tensor]]
     ) -> None:
         super().__init__()
         self.names = list(names)
@@ -196,31 +193,23 @@ class NamedNetwork(nn.Module):
         self._function = function
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
-        """Returns the outputs of `compute`."""
-        return self.compute(dict(zip(self.names, values, strict=True)))
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the outputs by name for inputs by name."""
-        assert self._function is not None
-        outputs: dict[str, Tensor] = self._function(self.model, inputs)
-        return outputs
+        """Returns the outputs by name."""
+        return self._function(self.model, dict(zip(self.names, values, strict=True)))
 
 
-class Network(NamedNetwork):
-    """The exported network: `model.hidden_states`, and `Modality.predict` of each target."""
+def predict_targets(model: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the predictions of a model: of `Modality.predict` for its `hidden_states`.
 
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
-        present.
-        """
-        outputs: dict[str, Tensor] = {}
-        for name, hidden in self.model.hidden_states(inputs).items():
-            guesses = self.model.modality(name).predict(self.model.top(hidden, name))
-            tensors = {**guesses._asdict(), "mask": hidden.mask}
-            outputs |= {
-                f"{name}.{part}": tensor for part, tensor in tensors.items() if tensor is not None
-            }
-        return outputs
+    They are "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if present.
+    """
+    outputs: dict[str, Tensor] = {}
+    for name, hidden in model.hidden_states(batch).items():
+        guesses = model.modality(name).predict(model.top(hidden, name))
+        tensors = {**guesses._asdict(), "mask": hidden.mask}
+        outputs |= {
+            f"{name}.{part}": tensor for part, tensor in tensors.items() if tensor is not None
+        }
+    return outputs
 
 
 def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) -> onnx.ModelProto:
@@ -241,8 +230,8 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
     """
     still = frozen(model)
     replace_lstms(still)
-    varying = axes_of(model.features, example)
-    return exported(type(model).__name__, Network(example, still), example, varying)
+    network = NamedNetwork(example, still, predict_targets)
+    return exported(type(model).__name__, network, example, axes_of(model.features, example))
 
 
 def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -297,10 +286,9 @@ def exported(
             verbose=False,
         )
         assert graph is not None
-        graph.optimize()
+        graph.optimize()  # inlines all functions
         model: onnx.ModelProto = graph.model_proto
-        for part in (model.graph, *model.functions):
-            remove_metadata(part)
+        remove_metadata(model.graph)
         model.ClearField("metadata_props")
     check_varies(program, what, {one: varying.get(one, ()) for one in example}, _why_fixed(fixed))
     return model

@@ -30,61 +30,53 @@ from t2t_torch.text.encoder import EOS, PAD
 _FIXED = (bool, int, float, str, type(None))
 
 
-def tensors_of(state: Any, name: str = "state") -> dict[str, Tensor]:
-    """Returns all tensors of a state by path: "state.caches.0.keys".
+def map_tensors(state: Any, change: Callable[[str, Tensor], Tensor], name: str = "state") -> Any:
+    """Returns a state of the same structure with changed tensors.
 
     Args:
       state: state of a model, nested data classes, named tuples, lists and tuples.
+      change: function from the path of a tensor, "state.caches.0.keys", and the tensor.
       name: name of the state.
 
     Raises:
       ExportError: a part has an unsupported type; names it.
     """
-    if isinstance(state, Tensor):
-        return {name: state}
-    if isinstance(state, _FIXED):
-        return {}
-    if isinstance(state, KeyValueCache):
-        whole = state.length == state.keys.size(0)  # same as in a graph
-        filled = (state.keys, state.values) if whole else state.filled
-        return dict(zip((f"{name}.keys", f"{name}.values"), filled, strict=True))
-    return {
-        place: tensor
-        for key, part in _parts(state, name)
-        for place, tensor in tensors_of(part, f"{name}.{key}").items()
-    }
 
+    def changed(key: object, part: Any) -> Any:
+        return map_tensors(part, change, f"{name}.{key}")
 
-def with_tensors(state: Any, tensors: Mapping[str, Tensor], name: str = "state") -> Any:
-    """Returns a state with the same structure and other tensors; see `tensors_of`."""
     if isinstance(state, Tensor):
-        return tensors[name]
+        return change(name, state)
     if isinstance(state, _FIXED):
         return state
     if isinstance(state, KeyValueCache):
-        keys, values = tensors[f"{name}.keys"], tensors[f"{name}.values"]
+        whole = state.length == state.keys.size(0)  # same as in a graph
+        filled = (state.keys, state.values) if whole else state.filled
+        keys, values = map(changed, ("keys", "values"), filled)
         return KeyValueCache(keys, values, keys.size(0), state.block)
-    parts = {key: with_tensors(part, tensors, f"{name}.{key}") for key, part in _parts(state, name)}
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        return dataclasses.replace(state, **parts)
-    if hasattr(state, "_fields"):
-        return type(state)(**parts)
-    return type(state)(parts.values())
+        names = [field.name for field in dataclasses.fields(state)]
+        return dataclasses.replace(state, **{n: changed(n, getattr(state, n)) for n in names})
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*map(changed, state._fields, state))
+    if isinstance(state, list | tuple):
+        return type(state)(changed(number, part) for number, part in enumerate(state))
+    raise ExportError(
+        f"{name} of a decode's state is a {type(state).__name__}, where tensors in data "
+        "classes, named tuples, lists and tuples were expected: a graph hands on tensors alone."
+    )
 
 
-def _parts(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the parts of a state by name."""
-    if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        yield from ((field.name, getattr(state, field.name)) for field in dataclasses.fields(state))
-    elif isinstance(state, tuple) and hasattr(state, "_fields"):
-        yield from zip(state._fields, state, strict=True)
-    elif isinstance(state, list | tuple):
-        yield from ((str(number), part) for number, part in enumerate(state))
-    else:
-        raise ExportError(
-            f"{name} of a decode's state is a {type(state).__name__}, where tensors in data "
-            "classes, named tuples, lists and tuples were expected: a graph hands on tensors alone."
-        )
+def tensors_of(state: Any) -> dict[str, Tensor]:
+    """Returns all tensors of a state by path; see `map_tensors`."""
+    tensors: dict[str, Tensor] = {}
+    map_tensors(state, tensors.setdefault)
+    return tensors
+
+
+def with_tensors(state: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Returns a state with the same structure and other tensors; see `tensors_of`."""
+    return map_tensors(state, lambda name, tensor: tensors[name])
 
 
 class Axes(NamedTuple):
@@ -171,8 +163,9 @@ class StateProbe:
     ) -> None:
         self.hypotheses = hypotheses
         few, many = BATCHES
-        self.state = self._after(model, batch_of(few, STEPS), STEPS)
-        self.tensors = tensors_of(self.state)
+        after = self._after(model, batch_of(few, STEPS), STEPS)
+        self.tensors = tensors_of(after)
+        self.state = with_tensors(after, self.tensors)
         others = [
             self._after(model, batch_of(many, STEPS), STEPS),
             self._after(model, batch_of(few, STEPS), STEPS + 1),
@@ -186,9 +179,8 @@ class StateProbe:
             name: axes_of(name, tuple(tensor.shape), tuple(each[name] for each in shapes), BATCHES)
             for name, tensor in self.tensors.items()
         }
-        rebuilt = with_tensors(self.state, self.tensors)
         rows = torch.arange(few * hypotheses)
-        _, after = model.step(torch.zeros_like(rows), rebuilt)
+        _, after = model.step(torch.zeros_like(rows), self.state)
         reordered = tensors_of(after.reorder(rows))
         self.carried = [name for name in self.axes if reordered[name] is not self.tensors[name]]
         self.kept = [name for name in self.axes if name not in self.carried]

@@ -119,19 +119,21 @@ def replaced(strings: Proxy, unchanged: str, change: Callable[[Proxy], Proxy]) -
     return flat.ScatterND(places, changed[: places.size(0)]).Reshape(strings.Shape(), allowzero=1)
 
 
-def changed_together(words: Proxy, change: Callable[[Proxy], Proxy]) -> Proxy:
-    """Returns words with changed characters, processed as one text to avoid padding.
+def changed_words(words: Proxy, letters: str, change: Callable[[Proxy], Proxy]) -> Proxy:
+    """Returns words with changed characters; those to change are one text, to avoid padding.
 
     Args:
-      words: [N] string, without line ends; empty ones are dropped.
+      words: strings of any shape, without line ends.
+      letters: content of an RE2 character class; words without these are not changed.
       change: function from the characters of texts, [B, L] string, to the changed ones; it keeps
         line ends.
-
-    Returns:
-      [N'] string.
     """
-    text = joined(words.StringConcat("\n").Unsqueeze([0]))
-    return tokens(joined(change(characters_of(text))), separators=["\n"]).Reshape([-1])
+
+    def together(some: Proxy) -> Proxy:
+        text = joined(some.StringConcat("\n").Unsqueeze([0]))
+        return tokens(joined(change(characters_of(text))), separators=["\n"]).Reshape([-1])
+
+    return replaced(words, f"[^{letters}]*", together)
 
 
 def spaced(words: Proxy) -> Proxy:
@@ -355,8 +357,7 @@ def lower_words(words: Proxy) -> Proxy:
 
     Equal to `str.lower` for every text.
     """
-
-    return replaced(words, f"[^{capitals()}]*", lambda some: changed_together(some, lower))
+    return changed_words(words, capitals(), lower)
 
 
 def capitals() -> str:

@@ -16,12 +16,11 @@ from t2t_torch.export import encode_graph, encoder_graph, unsupported_input
 from t2t_torch.export.answers import BATCH, windows_of
 from t2t_torch.export.graph import Graph, Proxy, Shape, arange, combine, concat, where
 from t2t_torch.export.strings import (
-    SPACE,
     FieldText,
     NumberRows,
     beside,
     capitals,
-    changed_together,
+    changed_words,
     count_of,
     cut,
     first,
@@ -32,7 +31,6 @@ from t2t_torch.export.strings import (
     mask_of,
     ranges,
     re2,
-    replaced,
     spaced,
     token_offsets,
     tokens,
@@ -83,9 +81,7 @@ def cut_words(texts: Proxy, cutter: WordCutter) -> Proxy:
     looked_at += capitals() if cutter.lower_case else ""
     if looked_at:
         change = functools.partial(_letters, cutter=cutter)
-        parts = tokens(texts, separators=[f"{re2(SPACE)}+"])
-        parts = replaced(parts, f"[^{looked_at}]*", lambda some: changed_together(some, change))
-        texts = joined(spaced(parts))
+        texts = joined(spaced(changed_words(FieldText(texts).parts, looked_at, change)))
     return tokens(texts, tokenexp=re2(cutter.words))
 
 
@@ -448,7 +444,7 @@ def encode_word_labels(feature: WordLabel, name: str, inputs: InputGraph) -> Pro
     """Returns the ids of labels, one per word.  [B, W] int64."""
     of = feature.of
     lengths = inputs.word_counts(name, of, is_given=True)
-    labels = tokens(inputs.field(name).texts, separators=[f"{re2(SPACE)}+"])
+    labels = inputs.field(name).parts
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
     rows = NumberRows(look_up(labels, numbers, 0), count_of(labels))
     fits = (rows.lengths == inputs.field(of).word_counts).all()

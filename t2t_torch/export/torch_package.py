@@ -1,22 +1,21 @@
 """Export of a model's network as a torch.export program, with the files needed to run it.
 
-torch.export fixes the length of an `nn.LSTM` to that of the example.  Each one is therefore traced
-as a custom operator of any length, which is then replaced with torch's own LSTM: loading the
-program requires only torch.
+An `nn.LSTM` is one operator of the program, for any length: loading it requires only torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import operator
 import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +30,7 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import copy_explanations, write_task
-from t2t_torch.export.network import (
-    Network,
-    axes_of,
-    check_varies,
-    frozen,
-    quiet,
-    replace_lstms,
-    tracing,
-)
+from t2t_torch.export.network import axes_of, check_varies, frozen, predict_targets, quiet, tracing
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import LabelComparison, Verified, rows_of, verify_rows
@@ -52,75 +43,40 @@ from t2t_torch.model import T2TModel
 from t2t_torch.run.directory import RunDirectory
 from t2t_torch.runtime.signature import TORCH, Signature
 
-_FORWARD = (True, 1, 0.0, False, False, True)
-"""Arguments: with biases, one layer, no dropout, not training, one direction, batch first."""
+_LSTM = torch.ops.aten.lstm.input
 
 
-@torch.library.custom_op("t2t_torch::lstm_of_any_length", mutates_args=())
-def lstm_of_any_length(
-    x: Tensor,
-    start: Tensor,
-    weight: Tensor,
-    recurrent_weight: Tensor,
-    bias: Tensor,
-    recurrent_bias: Tensor,
-) -> Tensor:
-    """Returns the output of one layer and direction of `nn.LSTM`.
+@contextlib.contextmanager
+def _lstms_of_any_length() -> Iterator[None]:
+    """Makes a trace read only the shapes of an `nn.LSTM`'s outputs.
 
-    Args:
-      x: [B, S, E].
-      start: output and cell before the first position, [1, B, H].
-      weight: [4 H, E].
-      recurrent_weight: [4 H, H].
-      bias: [4 H].
-      recurrent_bias: [4 H].
-
-    Returns:
-      [B, S, H].
-    """
-    weights = [weight, recurrent_weight, bias, recurrent_bias]
-    return torch.lstm(x, (start, start), weights, *_FORWARD)[0].clone()
-
-
-@lstm_of_any_length.register_fake
-def _(x: Tensor, start: Tensor, *weights: Tensor) -> Tensor:
-    return x.new_empty(x.size(0), x.size(1), start.size(2))
-
-
-class _AnyLength(nn.Module):
-    """Replacement of an `nn.LSTM` during tracing.
-
-    Args:
-      lstm: LSTM with one layer and direction, batch first.
+    torch's own decomposition unrolls it, which fixes the length to that of the example.
     """
 
-    def __init__(self, lstm: nn.LSTM) -> None:
-        super().__init__()
-        assert lstm.num_layers == 1 and lstm.batch_first and not lstm.bidirectional
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        self.weights = nn.ParameterList(getattr(lstm, name) for name in names)
-        self.hidden_size = lstm.hidden_size
+    def shapes(x: Tensor, before: Sequence[Tensor], *others: Any) -> tuple[Tensor, ...]:
+        start, cell = before
+        return x.new_empty(x.size(0), x.size(1), start.size(2)), start.clone(), cell.clone()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """See `nn.LSTM.forward`; the final state is not returned."""
-        start = x.new_zeros(1, x.size(0), self.hidden_size)
-        return lstm_of_any_length(x, start, *self.weights), None
+    own = {torch._C.DispatchKey.CompositeImplicitAutograd: shapes}
+    chosen = mock.patch.dict(_LSTM._dispatch_cache, clear=True)  # the function of an earlier trace
+    with mock.patch.dict(_LSTM.py_kernels, own), chosen:
+        yield
 
 
 class _OfBatch(nn.Module):
-    """A network called with a batch.
+    """The predictions of a model for a batch.
 
     Args:
-      network: network called with the values of the features.
+      model: the model.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.network = network
+        self.model = model
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the outputs of the network."""
-        return self.network.compute(batch)
+        """Returns the outputs of `predict_targets`."""
+        return predict_targets(self.model, batch)
 
 
 _OTHERWISE = "Export the weights alone: --format=safetensors"
@@ -142,46 +98,23 @@ def program_of(
     Raises:
       ExportError: the model has operations that depend on the batch.
     """
-    still = frozen(model)
-    replace_lstms(still, nn.LSTM, _AnyLength)
-    network = _OfBatch(Network(example, still)).eval()
+    network = _OfBatch(frozen(model)).eval()
     varying = {
         name: dict.fromkeys(axes, torch.export.Dim.AUTO)
         for name, axes in axes_of(model.features, example).items()
     }
     what = f"{type(model).__name__} cannot be a program of torch.export"
-    with tracing(what, _OTHERWISE):
+    with tracing(what, _OTHERWISE), _lstms_of_any_length():
         program = torch.export.export(
             network, (dict(example),), dynamic_shapes=(varying,), strict=False
         )
     check_varies(program, what, varying, _OTHERWISE)
-    _put_lstms(program)
     # Removes the minimum length of the trace, for which torch has no public function.  The
     # verification includes rows with one word and without words.
     ranges = program._range_constraints
     program._range_constraints = dict.fromkeys(ranges, ValueRanges(1, int_oo))
     program._guards_code = []
     return program
-
-
-def _put_lstms(program: torch.export.ExportedProgram) -> None:
-    """Replaces each custom LSTM operator with torch's own LSTM."""
-    graph = program.graph
-    for node in list(graph.nodes):
-        if node.target is not torch.ops.t2t_torch.lstm_of_any_length.default:
-            continue
-        x, start, *weights = node.args
-        outputs = node.meta["val"]
-        with graph.inserting_before(node), outputs.fake_mode:
-            arguments: Any = (x, [start, start], weights, *_FORWARD)
-            own = graph.call_function(torch.ops.aten.lstm.input, arguments)
-            after = outputs.new_empty(1, outputs.size(0), outputs.size(2))
-            own.meta["val"] = (outputs, after, after.clone())
-            first = graph.call_function(operator.getitem, (own, 0))
-            first.meta["val"] = outputs
-        node.replace_all_uses_with(first)
-        graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 _ENTRY = re.compile(

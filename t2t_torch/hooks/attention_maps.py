@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, require
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.feature import select_texts
 from t2t_torch.layers.attention import AttentionWeights, LocalMask, SelfAttention, distances
 from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
-from t2t_torch.reports.plots import check_matplotlib, heat_maps
+from t2t_torch.reports.plots import heat_maps
 from t2t_torch.text.encoder import EOS
 from t2t_torch.train.task import Hook
 
@@ -55,7 +55,7 @@ class AttentionMaps(Hook):
     """
 
     def __init__(self) -> None:
-        check_matplotlib("--hooks=attention_maps")
+        require("matplotlib", "plots", "--hooks=attention_maps draws with matplotlib")
         self._sentences: dict[tuple[str, Split], Batch] = {}
 
     def begin(self, estimator: Estimator) -> None:

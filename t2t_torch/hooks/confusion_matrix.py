@@ -10,11 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, require
 from t2t_torch.features import Feature
 from t2t_torch.features.feature import select_labels
 from t2t_torch.registry import register_hook
-from t2t_torch.reports.plots import check_matplotlib, heat_maps
+from t2t_torch.reports.plots import heat_maps
 from t2t_torch.reports.section import number
 from t2t_torch.train.task import Hook
 
@@ -46,7 +46,7 @@ class ConfusionMatrix(Hook):
     """
 
     def __init__(self) -> None:
-        check_matplotlib("--hooks=confusion_matrix")
+        require("matplotlib", "plots", "--hooks=confusion_matrix draws with matplotlib")
         self._counts: dict[str, Tensor] = {}
         self._stop: Callable[[], None] = lambda: None  # removes the forward hook
 

@@ -8,7 +8,6 @@ a page, also where matplotlib is missing, and it is written again during the run
 from __future__ import annotations
 
 import base64
-import importlib.util
 import math
 import struct
 import zlib
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
 from t2t_torch.reports.section import cut, escaped, number, visible, width
 from t2t_torch.reports.statistics import DatasetStatistics
@@ -508,24 +506,6 @@ _HEAT_MAP_SETTINGS: Any = {
     "figure.facecolor": "white",
     "axes.facecolor": "#e9ebee",  # seen where there is no number
 }
-
-
-def can_draw() -> bool:
-    """Returns whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def check_matplotlib(what: str) -> None:
-    """Checks that figures can be drawn.
-
-    Args:
-      what: needs them: a flag.
-
-    Raises:
-      UsageError: matplotlib is missing.
-    """
-    if not can_draw():
-        raise UsageError(f"{what} draws with matplotlib:  {install_extra('plots')}")
 
 
 def heat_maps(

@@ -8,10 +8,12 @@ import math
 import re
 import time
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from t2t_torch.reports.statistics import SampleRow
 
@@ -132,23 +134,20 @@ def confusion_blocks(
       pairs: (reference, prediction, count), references and predictions as indices of labels.
     """
     labels = [label_text(label) for label in labels]
-    counts = {(reference, found): count for reference, found, count in pairs if count}
-    errors, support, predicted, right = (Counter[int]() for _ in range(4))
-    for (reference, found), count in counts.items():
-        support[reference] += count
-        predicted[found] += count
-        if reference == found:
-            right[reference] += count
-        else:
-            errors[reference] += count
-            errors[found] += count
-    used = sorted(support.keys() | predicted.keys())
+    counts = np.array([pair for pair in pairs if pair[2]], np.int64).reshape(-1, 3)
+    wrong = counts[counts[:, 0] != counts[:, 1]]
+    support, predicted, missed, false = (
+        np.bincount(some[:, side], some[:, 2], len(labels)).astype(int).tolist()
+        for some in (counts, wrong)
+        for side in (0, 1)
+    )
+    used = [label for label in range(len(labels)) if support[label] or predicted[label]]
     if not used:
         yield Note("No reference of the evaluation is a known label.")
         return
-    worst = sorted(used, key=lambda label: (-errors[label], label))
-    yield _matrix(labels, counts, used if len(used) <= _MATRIX else worst[:_MATRIX])
-    confused = sorted((-n, pair) for pair, n in counts.items() if pair[0] != pair[1])[:_PAIRS]
+    worst = sorted(used, key=lambda label: -missed[label] - false[label])
+    yield _matrix(labels, counts, sorted(worst[:_MATRIX]))
+    confused = sorted((-n, pair) for *pair, n in wrong.tolist())[:_PAIRS]
     if confused:
         rows: list[list[Cell]] = [
             [labels[one], labels[other], number(-n), percent(-n / support[one])]
@@ -156,8 +155,10 @@ def confusion_blocks(
         ]
         head = ("reference", "prediction", "count", "of the reference")
         yield Table(head, rows, frozenset({0, 1}), "Most confused pairs")
-    shown = used if len(used) <= _TABLE else sorted(worst[:_TABLE])
-    statistics = [(labels[i], support[i], predicted[i], right[i]) for i in shown]
+    statistics = [
+        (labels[i], support[i], predicted[i], support[i] - missed[i])
+        for i in sorted(worst[:_TABLE])
+    ]
     yield label_table(statistics, len(used))
 
 
@@ -180,31 +181,30 @@ def label_table(statistics: Sequence[tuple[str, int, int, int]], total: int) -> 
     return Table(("label", "references", "precision", "recall", "F1"), rows, frozenset({0}), title)
 
 
-def _matrix(
-    labels: Sequence[str], counts: Mapping[tuple[int, int], int], shown: Sequence[int]
-) -> Table:
-    """Returns the confusion matrix of some labels, with the sum of all others if there are any."""
-    ordered = sorted(shown)
-    place = {label: number for number, label in enumerate(ordered)}
-    others = len(ordered)
-    cells = Counter[tuple[int, int]]()
-    for (reference, found), count in counts.items():
-        cells[place.get(reference, others), place.get(found, others)] += count
-    has_others = any(others in pair for pair in cells)
-    size = others + has_others
-    names = [cut(visible(labels[label]), _SHORT) for label in ordered]
+def _matrix(labels: Sequence[str], counts: npt.NDArray[np.int64], shown: Sequence[int]) -> Table:
+    """Returns the confusion matrix of some labels, with the sum of all others if there are any.
+
+    Args:
+      labels: names of the labels.
+      counts: rows of reference, prediction and count.
+      shown: the labels, ascending.
+    """
+    others = len(shown)
+    place = np.full(len(labels), others)
+    place[shown] = range(others)
+    cells = np.zeros((others + 1, others + 1), np.int64)
+    np.add.at(cells, (place[counts[:, 0]], place[counts[:, 1]]), counts[:, 2])
+    has_others = bool(cells[others].any() or cells[:, others].any())
+    cells = cells[: others + has_others, : others + has_others]
+    names = [cut(visible(labels[label]), _SHORT) for label in shown]
     columns = names
     if any(width(name) > _HEAD for name in names):
         columns = [str(i + 1) for i in range(others)]
         names = [f"{i + 1}  {name}" for i, name in enumerate(names)]
     rows: list[list[Cell]] = []
-    for row in range(size):
-        total = sum(cells[row, column] for column in range(size))
-        heats = (
-            Heat(number(cells[row, i]) if cells[row, i] else "", cells[row, i] / (total or 1))
-            for i in range(size)
-        )
-        rows.append([names[row] if row < others else "others", *heats])
+    for name, row in zip([*names, "others"], cells.tolist(), strict=False):
+        total = sum(row) or 1
+        rows.append([name, *(Heat(number(one) if one else "", one / total) for one in row)])
     head = ["reference \\ prediction", *columns, *["others"][:has_others]]
     title = "Confusion matrix"
     if has_others:

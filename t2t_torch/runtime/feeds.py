@@ -21,6 +21,7 @@ from t2t_torch.runtime.prediction import (
     InputError,
     Prediction,
     ranked,
+    sorted_hypotheses,
 )
 from t2t_torch.text.tokenizer import tokenize
 
@@ -256,10 +257,6 @@ def _may_be_known(label: Any) -> bool:
 _Scores = Mapping[str, float] | Sequence[float]
 
 
-_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: the score of an empty hypothesis slot, or less
-_END = 1  # the id of `EOS`
-
-
 def answers_of(
     targets: Sequence[OutputSpec],
     outputs: Mapping[str, npt.NDArray[Any]],
@@ -290,19 +287,9 @@ def predictions_of(target: OutputSpec, outputs: Mapping[str, npt.NDArray[Any]]) 
 def _prediction(
     target: str, texts: Sequence[str], scores: Sequence[float], ids: Sequence[Sequence[int]]
 ) -> Prediction:
-    filled = [score > _NO_SCORE for score in scores]
-    count = max(1, filled.index(False) if False in filled else len(filled))
-    rows = zip(texts[:count], ids, scores, strict=False)
-    hypotheses = [Hypothesis(text, _content(row_ids), score) for text, row_ids, score in rows]
+    pairs = zip(texts, sorted_hypotheses(ids, scores), strict=False)
+    hypotheses = [Hypothesis(text, tuple(row), score) for text, (row, score) in pairs]
     return Prediction.of_texts(target, hypotheses)
-
-
-def _content(ids: Sequence[int]) -> tuple[int, ...]:
-    """Returns the ids before the end symbol, without trailing padding."""
-    content = list(ids[: ids.index(_END)]) if _END in ids else list(ids)
-    while content and not content[-1]:
-        content.pop()
-    return tuple(content)
 
 
 def _answer(
@@ -355,34 +342,27 @@ def wanted_name(target: str) -> str:
     return f"{target}_attention_wanted"
 
 
-def check_size(
-    target: str, outputs: Mapping[str, npt.NDArray[Any]], numbers: Sequence[int], most: int
-) -> None:
-    """Raises DecodeError if the best hypothesis of an input has more than `most` weights.
+def check_size(number: int, size: int, most: int) -> None:
+    """Raises DecodeError if the best hypothesis of an input has too many attention weights.
 
     Args:
-      target: name of the target text.
-      outputs: outputs of the graph by name.
-      numbers: index of the input of each row, for the error message.
+      number: index of the input, for the error message.
+      size: number of its weights.
       most: maximum number of weights per input.
     """
-    weights, _, _ = attention_names(target)
-    for number, rows in zip(numbers, outputs[weights], strict=True):
-        size = _there(rows[0]).size
-        if size > most:
-            raise DecodeError(
-                f"input {number} has {size:,} attention weights (pairs of an input word and an "
-                f"output word); at most {most:,} are returned. Leave out `attention`, or send a "
-                "shorter input."
-            )
+    if size > most:
+        raise DecodeError(
+            f"input {number} has {size:,} attention weights (pairs of an input word and an output "
+            f"word); at most {most:,} are returned. Leave out `attention`, or send a shorter input."
+        )
 
 
 def aligned(
     target: str,
     outputs: Mapping[str, npt.NDArray[Any]],
     predictions: Sequence[Prediction],
-    *,
-    attends: bool,
+    numbers: Sequence[int],
+    most: int | None,
 ) -> list[Prediction]:
     """Returns predictions with the `alignment` of each hypothesis.
 
@@ -390,16 +370,30 @@ def aligned(
       target: name of the target text.
       outputs: outputs of the graph by name.
       predictions: predictions of the rows.
-      attends: if True, adds the `attention` of the best hypothesis.
+      numbers: index of the input of each row, for error messages.
+      most: maximum number of weights of the `attention` of a best hypothesis; None: it is not
+        added.
+
+    Raises:
+      DecodeError: a best hypothesis has more weights.
     """
     found = []
     parts = (outputs[name] for name in attention_names(target))
-    for prediction, weights, read, written in zip(predictions, *parts, strict=True):
+    for number, prediction, weights, read, written in zip(
+        numbers, predictions, *parts, strict=True
+    ):
         hypotheses = tuple(
             dataclasses.replace(hypothesis, alignment=_pairs(rows))
             for hypothesis, rows in zip(prediction.hypotheses, weights, strict=False)
         )
-        attention = _attention(_there(weights[0]), read, written[0]) if attends else None
+        attention = None
+        if most is not None:
+            best = _there(weights[0])
+            check_size(number, best.size, most)
+            count, width = best.shape
+            rows = tuple(map(tuple, best.tolist()))
+            words = tuple(read[:width].tolist()), tuple(written[0][:count].tolist())
+            attention = Attention(*words, rows)
         found.append(dataclasses.replace(prediction, hypotheses=hypotheses, attention=attention))
     return found
 
@@ -410,14 +404,6 @@ def _there(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return weights[:0, :0]
     written = int((weights[:, 0] >= 0).sum())
     return weights[:written, : int((weights[0] >= 0).sum())]
-
-
-def _attention(
-    weights: npt.NDArray[Any], read: npt.NDArray[Any], written: npt.NDArray[Any]
-) -> Attention:
-    count, width = weights.shape
-    rows = tuple(map(tuple, weights.tolist()))
-    return Attention(tuple(read[:width].tolist()), tuple(written[:count].tolist()), rows)
 
 
 def _pairs(weights: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:

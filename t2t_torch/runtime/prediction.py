@@ -15,6 +15,7 @@ import numpy as np
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features.text import words_of
+from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.text.tags import scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
@@ -41,6 +42,24 @@ class Hypothesis:
     score: float
     repaired: bool = False
     alignment: tuple[tuple[int, int], ...] = ()
+
+
+_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: the score of an empty hypothesis slot, or less
+
+
+def sorted_hypotheses(
+    rows: Sequence[Sequence[int]], scores: Sequence[float]
+) -> list[tuple[list[int], float]]:
+    """Returns (ids without end symbol and padding, score) of an input's hypotheses."""
+    hypotheses: list[tuple[list[int], float]] = []
+    for row, score in zip(rows, scores, strict=True):
+        if hypotheses and score <= _NO_SCORE:
+            break  # unfilled places
+        ids = list(row[: row.index(EOS)] if EOS in row else row)
+        while ids and ids[-1] == PAD:
+            ids.pop()
+        hypotheses.append((ids, score))
+    return hypotheses
 
 
 @dataclass(frozen=True)
@@ -344,17 +363,19 @@ class InputColumns:
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
-        return [self._whole(number, value) for number, value in enumerate(self.samples(inputs))]
+        samples = enumerate(self.samples(inputs))
+        return [self.whole_sample(number, value) for number, value in samples]
 
-    def sample_of(self, value: Any) -> Mapping[str, Any]:
-        """Returns an input as a mapping by field."""
+    def sample_of(self, value: Any, number: int = 0) -> Mapping[str, Any]:
+        """Returns an input as a mapping by field; see `sample`."""
         if isinstance(value, Mapping):
-            return self.sample(value)
+            return self.sample(value, number)
         is_value = len(self.kinds) == 1 or isinstance(value, str | bytes | Path)
         return {next(iter(self.kinds)): value} if is_value else value
 
-    def _whole(self, number: int, value: Input) -> Mapping[str, Any]:
-        sample = self.sample_of(value)
+    def whole_sample(self, number: int, value: Input) -> Mapping[str, Any]:
+        """Returns an input as a mapping with all fields; see `whole_samples`."""
+        sample = self.sample_of(value, number)
         if not isinstance(sample, Mapping):
             raise DecodeError(
                 f"input {number} is {value!r}, where a text or a mapping with the fields "
@@ -486,20 +507,16 @@ def words_record(
     if tokens is not None:
         record["offsets"] = [[token.start, token.end] for token in tokens]
     scheme = scheme_of(labels)
-    if scheme.letters:
-        record["spans"] = [
-            {
-                "kind": span.kind,
-                "first": span.first,
-                "last": span.last,
-                "text": " ".join(words[span.first : span.last + 1]),
-            }
-            for span in scheme.spans([tag or "O" for tag in tags])
-        ]
+    if not scheme.letters:
+        return record
+    record["spans"] = []
+    for span in scheme.spans([tag or "O" for tag in tags]):
+        text = " ".join(words[span.first : span.last + 1])
+        about = {"kind": span.kind, "first": span.first, "last": span.last, "text": text}
         if tokens is not None:
-            for span in record["spans"]:
-                start, end = tokens[span["first"]].start, tokens[span["last"]].end
-                span |= {"text": value[start:end], "start": start, "end": end}
+            start, end = tokens[span.first].start, tokens[span.last].end
+            about |= {"text": value[start:end], "start": start, "end": end}
+        record["spans"].append(about)
     return record
 
 

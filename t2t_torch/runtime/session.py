@@ -31,7 +31,6 @@ from t2t_torch.runtime.feeds import (
     GraphInput,
     aligned,
     answers_of,
-    check_size,
     predictions_of,
     wanted_name,
 )
@@ -314,16 +313,13 @@ class _GraphArtifact(ABC):
         self.path = Path(path)
         self._threads = threads
         self.signature = Signature.read(self.path)
-        self.check_kind()
+        self.prepare()
         self.signature.check_files(self.path)
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._read = {node.name for node in self._session.get_inputs()}
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._check_names()
         self.examples = read_examples(self.path)
-
-    def _check(self) -> None:
-        """Raises ArtifactError if an example fails to run or is predicted differently."""
         try:
             self.check_examples()
         except ArtifactError:
@@ -343,8 +339,8 @@ class _GraphArtifact(ABC):
         return f"{type(self).__name__}({str(self.path)!r})"
 
     @abstractmethod
-    def check_kind(self) -> None:
-        """Raises ArtifactError if the artifact is of another kind."""
+    def prepare(self) -> None:
+        """Sets what follows from the signature; raises ArtifactError if it is of another kind."""
 
     def _check_names(self) -> None:
         """Raises ArtifactError if the graph has other inputs than the signature, or lacks a
@@ -388,9 +384,7 @@ class _GraphArtifact(ABC):
         """
         try:
             feeds, is_long = feeds_of(numbers)
-            if stop is None and is_long:
-                stop = CancellationToken()
-            with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
+            with (stop or CancellationToken()).run(gives_back=is_long) as options:
                 arrays = self._session.run(self._outputs, feeds, options)
         except Stopped:
             raise
@@ -425,19 +419,8 @@ class Artifact(_GraphArtifact):
       UsageError: `threads` is negative.
     """
 
-    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        super().__init__(path, threads=threads)
-        signature = self.signature
-        kinds = {field.name: field.kind for field in signature.fields}
-        names, forms = signature.column_names, signature.column_forms
-        self.fields = tuple(kinds)
-        self.columns = InputColumns(signature.problem, kinds, names, forms)
-        self._feeds = Feeds(signature.fields)
-        self._writes = any(target.kind == "text" for target in signature.targets)
-        self._check()
-
-    def check_kind(self) -> None:
-        """See `_GraphArtifact.check_kind`."""
+    def prepare(self) -> None:
+        """See `_GraphArtifact.prepare`."""
         signature = self.signature
         if signature.form != ONNX:
             reader = "t2t_torch.load reads it, with torch"
@@ -451,6 +434,12 @@ class Artifact(_GraphArtifact):
             raise ArtifactError(
                 f"'{self.path}' is of a trial: t2t_torch.load('{self.path}') reads it."
             )
+        kinds = {field.name: field.kind for field in signature.fields}
+        names, forms = signature.column_names, signature.column_forms
+        self.fields = tuple(kinds)
+        self.columns = InputColumns(signature.problem, kinds, names, forms)
+        self._feeds = Feeds(signature.fields)
+        self._writes = any(target.kind == "text" for target in signature.targets)
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value of each input in order; see `Prediction.value`."""
@@ -463,11 +452,7 @@ class Artifact(_GraphArtifact):
 
     def check_examples(self) -> None:
         """See `_GraphArtifact.check_examples`."""
-        alone = self.fields[0] if len(self.fields) == 1 else ""
-        inputs = [one["input"] for one in self.examples]
-        # An input whose only field is a text is passed as a plain text.
-        values = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
-        predictions = self.predict(values, alignments=False)
+        predictions = self.predict([one["input"] for one in self.examples], alignments=False)
         check_answers(self.path, self.signature.targets, self.examples, predictions)
 
     def predict(
@@ -555,13 +540,10 @@ class Artifact(_GraphArtifact):
         if not self._writes:
             return answers_of(self.signature.targets, outputs, rows)
         (target,) = self.signature.targets
-        if wanted.weights is not None:
-            check_size(target.name, outputs, numbers, wanted.weights)
         predictions = predictions_of(target, outputs)
         if not wanted.alignments:
             return predictions
-        attends = wanted.weights is not None
-        return aligned(target.name, outputs, predictions, attends=attends)
+        return aligned(target.name, outputs, predictions, numbers, wanted.weights)
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:
@@ -649,12 +631,8 @@ class TensorArtifact(_GraphArtifact):
       UsageError: `threads` is negative.
     """
 
-    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
-        super().__init__(path, threads=threads)
-        self._check()
-
-    def check_kind(self) -> None:
-        """See `_GraphArtifact.check_kind`."""
+    def prepare(self) -> None:
+        """See `_GraphArtifact.prepare`."""
         if not self.signature.nesting:
             raise ArtifactError(
                 f"'{self.path}' is no artifact of a trial: t2t_torch.load reads it."
@@ -711,29 +689,27 @@ class TensorArtifact(_GraphArtifact):
         Raises:
           InputError: the inputs have another nesting or other shapes, or the graph fails on them.
         """
-        arrays = self._arrays(0, inputs, rows=True)
+        arrays = self.arrays(0, inputs, rows=True)
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:
             raise InputError(0, f"its parts have different numbers of rows: {sizes}.")
         ((_, outputs),) = self._computed([0], lambda _: self._fed(arrays), None)
         return put_together(self.signature.nesting["outputs"], outputs.__getitem__)
 
-    def arrays(self, number: int, record: Any) -> Arrays:
+    def arrays(self, number: int, record: Any, *, rows: bool = False) -> Arrays:
         """Returns the graph's inputs for a record.
 
         Args:
           number: index of the input, for error messages.
           record: record with the nesting of the inputs.
+          rows: if True, the record is a batch; see `batch`.
 
         Raises:
           InputError: the record has another nesting or other shapes.
         """
-        return self._arrays(number, record, rows=False)
-
-    def _arrays(self, number: int, value: Any, *, rows: bool) -> Arrays:
         fields = {field.name: field for field in self.signature.fields}
         try:
-            leaves = dict(taken_apart(self.signature.nesting["inputs"], value))
+            leaves = dict(taken_apart(self.signature.nesting["inputs"], record))
             return {name: array_of(fields[name], leaf, rows=rows) for name, leaf in leaves.items()}
         except DataError as error:
             raise InputError(number, str(error)) from None

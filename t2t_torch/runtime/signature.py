@@ -26,6 +26,8 @@ their forms.  Without these it is written as 3 or 4, which older versions of the
 _SHA256 = "sha256"  # the key of that checksum
 _CHECKED_SINCE = 3
 
+_NEWER = frozenset({"tokenizer", "column_names", "column_forms", "nesting", "shape", "dtype"})
+
 _INPUT_KINDS = tuple(kind for kind in get_args(InputKind) if kind != "value")
 _OUTPUT_KINDS = tuple(kind for kind in get_args(OutputKind) if kind != "tree")
 """Kinds of inputs and outputs of a graph."""
@@ -98,26 +100,15 @@ class Signature:
     column_forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Returns the JSON; fields of trials only for trials, and shapes only for these and
-        pictures.
-        """
+        """Returns the JSON; fields that older versions do not know only if they are set."""
         has_tokenizer = any(field.tokenizer for field in self.fields)
         version = 4 if has_tokenizer or self.column_names else _CHECKED_SINCE
         version = FORMAT if self.column_forms else version
         record = {"format_version": version, **dataclasses.asdict(self)}
-        for one in record["fields"]:
-            if not one["tokenizer"]:
-                del one["tokenizer"]
-        for name in ("column_names", "column_forms"):
-            if not record[name]:
-                del record[name]
-        if not self.nesting:
-            del record["nesting"]
-            for one in (*record["fields"], *record["targets"]):
-                if not one["shape"]:
-                    del one["shape"]
-            for one in record["targets"]:
-                del one["dtype"]
+        for part in (record, *record["fields"], *record["targets"]):
+            for name in _NEWER & part.keys():
+                if not part[name]:
+                    del part[name]
         record[_SHA256] = _checksum(record)
         return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
 
@@ -158,11 +149,16 @@ class Signature:
             signature = cls._of(record)
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, error) from None
-        for what, kind, several in (
-            ("field", _INPUT_KINDS, signature.fields),
-            ("target", _OUTPUT_KINDS, signature.targets),
-        ):
-            _check_kinds(folder, what, kind, several)
+        fields = (("field", _INPUT_KINDS, one) for one in signature.fields)
+        targets = (("target", _OUTPUT_KINDS, one) for one in signature.targets)
+        parts: tuple[Any, ...] = (*fields, *targets)
+        for what, kinds, one in parts:
+            if one.kind not in kinds:
+                raise ArtifactError(
+                    f"'{folder}' has the {what} {one.name!r} of the kind {one.kind!r}, which this "
+                    f"version of t2t_torch does not know; it knows {', '.join(kinds)}. Update it "
+                    "(pip install -U t2t_torch), or export the run again with this version."
+                )
         return signature
 
     @classmethod
@@ -216,23 +212,6 @@ def _checksum(record: Mapping[str, Any]) -> str:
     fields = {name: value for name, value in record.items() if name != _SHA256}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _check_kinds(
-    folder: Path, what: str, kinds: Sequence[str], several: Sequence[InputSpec | OutputSpec]
-) -> None:
-    """Checks that this version supports the kinds of the fields or targets.
-
-    Raises:
-      ArtifactError: a kind is unknown.
-    """
-    for one in several:
-        if one.kind not in kinds:
-            raise ArtifactError(
-                f"'{folder}' has the {what} {one.name!r} of the kind {one.kind!r}, which this "
-                f"version of t2t_torch does not know; it knows {', '.join(kinds)}. Update it (pip "
-                "install -U t2t_torch), or export the run again with this version."
-            )
 
 
 def _with_tuples(kind: Any, record: Mapping[str, Any]) -> Any:

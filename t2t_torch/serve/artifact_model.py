@@ -84,16 +84,11 @@ class _ArtifactModel(_OnnxModel):
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.predict`."""
-        return self._artifact.predict(self._inputs(samples), stop=token, alignments=False)
+        return self._artifact.predict(samples, stop=token, alignments=False)
 
     def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.attend`."""
-        return self._artifact.attend(self._inputs(samples), stop=token, most=MAX_ATTENTION_WEIGHTS)
-
-    def _inputs(self, samples: Sequence[Sample]) -> list[Any]:
-        """Returns the inputs; an input whose only field is a text becomes a plain text."""
-        alone = self.fields[0].name if len(self.fields) == 1 else ""
-        return [one[alone] if isinstance(one.get(alone), str) else one for one in samples]
+        return self._artifact.attend(samples, stop=token, most=MAX_ATTENTION_WEIGHTS)
 
 
 class _TensorModel(_OnnxModel):

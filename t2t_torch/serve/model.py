@@ -117,26 +117,13 @@ class ServedModel(ABC):
         Raises:
           HTTPError: a field is missing.
         """
-        names = [field.name for field in self.fields]
-        if not isinstance(value, dict):
-            if len(names) == 1:
-                return {names[0]: value}
-            raise BadRequest(
-                f"input {number} should be an object with the fields {', '.join(names)}."
-            )
         kinds = {field.name: field.kind for field in self.fields}
         columns = InputColumns(self.problem, kinds, self.column_names, self.column_forms)
         try:
-            value = columns.sample(value, number)
-        except DecodeError as error:
+            whole = columns.whole_sample(number, value)
+        except (DecodeError, InputError) as error:
             raise BadRequest(str(error)) from None
-        missing = [name for name in names if name not in value]
-        if missing:
-            raise BadRequest(
-                f"input {number} has no {', '.join(missing)}; this model takes the fields "
-                f"{columns}."
-            )
-        return {name: value[name] for name in names}
+        return {name: whole[name] for name in kinds}
 
     def record(self, sample: Sample, prediction: Prediction, best: int = BEST) -> dict[str, Any]:
         """Returns a prediction as JSON, by target.

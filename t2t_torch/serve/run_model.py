@@ -15,10 +15,10 @@ from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.distributed.precision import warn_if_slow
-from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec
 from t2t_torch.model import T2TModel
 from t2t_torch.reporter import SilentReporter, reporting
+from t2t_torch.runtime.feeds import check_size
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS
@@ -136,12 +136,7 @@ class _TextRunModel(_RunModel):
             token.check()
             (ids,) = self._predictor.encode([text])
             pairs = len(ids) * (len(prediction.hypotheses[0].ids) + 1)
-            if pairs > MAX_ATTENTION_WEIGHTS:
-                raise DecodeError(
-                    f"input {number} has {pairs:,} attention weights (pairs of an input id and an "
-                    f"output id); at most {MAX_ATTENTION_WEIGHTS:,} are returned. Leave out "
-                    "`attention`, or send a shorter input."
-                )
+            check_size(number, pairs, MAX_ATTENTION_WEIGHTS)
             attended.append(self._aligner.attend(ids, prediction))
         return attended
 

@@ -303,12 +303,7 @@ def samples_of(
         for field in model.fields
         if field not in of_words
     }
-    sizes = {name: len(column) for name, column in columns.items()}
-    sizes |= {
-        name: (by_name[name].shape or [0])[0]
-        for field in of_words
-        for name in names_of_field[field.name]
-    }
+    sizes = {name: (by_name[name].shape or [0])[0] for name in names}
     if len(set(sizes.values())) > 1:
         raise BadRequest(f"the inputs have different first dimensions: {sizes}.")
     tokenizers = {field.name: field.tokenizer for field in model.fields}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import linecache
 import sys
 import traceback
@@ -67,23 +68,12 @@ class CallingConvention(NamedTuple):
     varying: Mapping[str, Sequence[int]]
 
 
-class Flat(NamedNetwork):
-    """Wrapper of a model with positional tensor inputs and named outputs.
-
-    Args:
-      model: model of the trial.
-      convention: calling convention of the model.
-    """
-
-    def __init__(self, model: nn.Module, convention: CallingConvention) -> None:
-        super().__init__([field.name for field in convention.fields])
-        self.model = model
-        self._convention = convention
-
-    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the outputs by name."""
-        given = fill(self._convention.like, inputs, ALONE_IN)
-        return dict(taken_apart(self._convention.outputs, forward(self.model, given)))
+def named_outputs(
+    convention: CallingConvention, model: nn.Module, inputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the outputs of a trial's model by name, for its inputs by name."""
+    given = fill(convention.like, inputs, ALONE_IN)
+    return dict(taken_apart(convention.outputs, forward(model, given)))
 
 
 def infer_convention(
@@ -143,7 +133,7 @@ def graph_of(
     try:
         with torch.no_grad():
             still = copy.deepcopy(model).eval().requires_grad_(False)
-            network = Flat(still, convention)
+            network = NamedNetwork(example, still, functools.partial(named_outputs, convention))
             with _symbolic_len(still):
                 graph = exported(name, network, example, convention.varying, otherwise=_ELSEWHERE)
     except Exception as error:  # also of the trial's code, which is traced with symbolic values

@@ -222,27 +222,21 @@ def test_the_graph_of_every_other_kind_of_target_guesses_what_the_model_does(nam
     test_the_graph_guesses_what_the_model_does(name, which)
 
 
-class Run(tracing.NamedNetwork):
+def run_lstm(holder, inputs):
     """The outputs of an LSTM, and its state after the last positions, from a given state."""
-
-    def __init__(self, lstm, names):
-        super().__init__(names)
-        self.holder = nn.ModuleDict({"lstm": lstm})
-
-    def compute(self, inputs):
-        state = Memory(inputs["hidden"], inputs["cell"]) if "hidden" in inputs else None
-        if state is None:
-            return {"outputs": self.holder["lstm"](inputs["x"], inputs["mask"])}
-        outputs, after = self.holder["lstm"].run(inputs["x"], inputs["mask"], state)
-        outputs = outputs * inputs["mask"][..., None]
-        return {"outputs": outputs, "after_hidden": after.hidden, "after_cell": after.cell}
+    state = Memory(inputs["hidden"], inputs["cell"]) if "hidden" in inputs else None
+    if state is None:
+        return {"outputs": holder["lstm"](inputs["x"], inputs["mask"])}
+    outputs, after = holder["lstm"].run(inputs["x"], inputs["mask"], state)
+    outputs = outputs * inputs["mask"][..., None]
+    return {"outputs": outputs, "after_hidden": after.hidden, "after_cell": after.cell}
 
 
 def check_in_onnx(lstm, lengths, **state):
     """Compares an LSTM with the operation that stands for it, as ONNX computes it."""
     x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor(lengths)[:, None]
     given = {"x": x, "mask": mask, **state}
-    run = Run(lstm.eval(), list(given))
+    run = tracing.NamedNetwork(given, nn.ModuleDict({"lstm": lstm.eval()}), run_lstm)
     with torch.no_grad():
         wanted = run(*given.values())
     replace_lstms(run)

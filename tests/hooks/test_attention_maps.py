@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from t2t_torch.hooks.attention_maps import AttentionMaps
 from t2t_torch.layers.attention import CrossAttention, SelfAttention, distances
 from t2t_torch.layers.pooling import AttentionPooling
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.reports import plots
 
 pytest.importorskip("matplotlib")
 
@@ -154,7 +154,7 @@ def test_a_run_with_the_hook_ends_as_one_without(make_run):
 
 
 def test_a_missing_matplotlib_is_named_before_the_first_step(make_run, monkeypatch):
-    monkeypatch.setattr(plots, "can_draw", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"--hooks=attention_maps .*pip install '\.\[plots\]'"):
         make_run(hooks=("attention_maps",))
 

@@ -128,7 +128,7 @@ def test_attention_that_is_too_much_is_never_made_a_list(
     def listed(*parts: Any) -> Any:
         raise AssertionError("weights were listed")
 
-    monkeypatch.setattr("t2t_torch.runtime.feeds._attention", listed)
+    monkeypatch.setattr("t2t_torch.runtime.feeds.Attention", listed)
     artifact, stop = Artifact(phrases, threads=1), CancellationToken()
     with pytest.raises(DecodeError, match=r"input 1 has \d+ attention weights .* at most 0"):
         artifact.attend(["", "one two three"], stop=stop, most=0)
