@@ -25,7 +25,7 @@ from t2t_torch import registry
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.decode.predictor import Predictor, sorted_hypotheses
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, ExportError, UsageError, require
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import FEWEST_ROWS, copy_explanations
@@ -38,6 +38,7 @@ from t2t_torch.metrics.text_scores import score
 from t2t_torch.modalities.text import Embedding
 from t2t_torch.mode import Split
 from t2t_torch.params import value_text
+from t2t_torch.runtime.prediction import sorted_hypotheses
 from t2t_torch.runtime.signature import CTRANSLATE2, Signature
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.subword import SubwordEncoder
