@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_torch.atomic_files import STAGED_SUFFIX, sync
+from t2t_torch.atomic_files import STAGED_SUFFIX, is_alive, sync
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
@@ -299,21 +299,11 @@ def remove_leftovers(path: Path) -> None:
     for leftover in path.parent.glob(f".*{STAGED_SUFFIX}"):
         match = re.fullmatch(re.escape(f".{path.name}.") + r"(\d+)" + STAGED_SUFFIX, leftover.name)
         # In containers the next process often has the process id of the killed one.
-        if match is None or (int(match[1]) != os.getpid() and _is_alive(int(match[1]))):
+        if match is None or (int(match[1]) != os.getpid() and is_alive(int(match[1]))):
             continue
         if (leftover / "replaced").is_dir() and not path.exists():
             (leftover / "replaced").rename(path)  # killed between the two renames
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> None:

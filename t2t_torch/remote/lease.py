@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import reporter
+from t2t_torch.atomic_files import is_alive
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.remote import place
 from t2t_torch.remote.store import Store, StoreError
@@ -193,7 +194,7 @@ def _check_is_free(store: Store, name: str, *, waits: bool) -> None:
         before = store.read(name)
         holder = json.loads(before)
         is_here = all(holder.get(key) == value for key, value in _origin().items())
-        if holder.get("released") or (is_here and not _is_alive(holder["pid"])):
+        if holder.get("released") or (is_here and not is_alive(holder["pid"])):
             return
     except (FileNotFoundError, ValueError, KeyError):
         return
@@ -216,16 +217,6 @@ def _check_is_free(store: Store, name: str, *, waits: bool) -> None:
         )
         error.is_here = is_here
         raise error
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _name(prefix: str, number: int) -> str:

@@ -23,7 +23,6 @@ import dataclasses
 import hashlib
 import math
 import os
-import re
 import shutil
 import sqlite3
 import time
@@ -36,12 +35,6 @@ from t2t_torch.errors import DataError, T2TError
 from t2t_torch.remote import lease, place
 from t2t_torch.remote.store import Store, StoredObject, StoreError
 
-_MANIFEST = "MANIFEST.json"
-_CHECKPOINT = re.compile(r"(?:^|(?<=/))ckpt-\d+(?=/)")
-_BULK = re.compile(rf"((^|/)ckpt-\d+[^/]*/(?!{re.escape(_MANIFEST)}$)|\.arrow$)")
-_NOT_COPIED = re.compile(
-    r"(^|/)(\.[^/]*|[^/]*\.(lock|incomplete|removed[-\d]*|tmp-\d+))(/|$)|\.lease-\d+$"
-)
 _REFRESH_SECONDS = 5.0
 
 
@@ -186,7 +179,7 @@ def pull(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path) as database:
         listed, known = store.list(), database.below(path)
-        there = _complete(listed)
+        there = place.complete(listed)
         _remove_forks(path, there, known)
         for name in [name for name, copy in known.items() if copy.version and name not in listed]:
             file = path / name if name else path
@@ -198,17 +191,6 @@ def pull(path: Path) -> None:
     _pulled[path] = time.monotonic()
 
 
-def _complete(listed: Mapping[str, StoredObject]) -> dict[str, StoredObject]:
-    """Returns the objects that are copied: those of complete checkpoints, and no locks."""
-
-    def is_complete(name: str) -> bool:
-        match = _CHECKPOINT.search(name)
-        return match is None or f"{name[: match.end()]}/{_MANIFEST}" in listed
-
-    copied = {name: one for name, one in listed.items() if not _NOT_COPIED.search(name)}
-    return {name: one for name, one in copied.items() if is_complete(name)}
-
-
 def _remove_forks(
     path: Path, there: Mapping[str, StoredObject], known: Mapping[str, _Copy]
 ) -> None:
@@ -216,12 +198,12 @@ def _remove_forks(
     new = {
         name
         for name, one in there.items()
-        if name.endswith(f"/{_MANIFEST}") and known.get(name, _Copy()).version != one.version
+        if name.endswith(f"/{place.MANIFEST}") and known.get(name, _Copy()).version != one.version
     }
     for run in {(path / name).parent.parent for name in new}:
         for folder in run.glob("ckpt-*"):
-            manifest = (folder / _MANIFEST).relative_to(path).as_posix()
-            is_checkpoint = _CHECKPOINT.match(f"{folder.name}/")
+            manifest = (folder / place.MANIFEST).relative_to(path).as_posix()
+            is_checkpoint = place.CHECKPOINT.match(f"{folder.name}/")
             if is_checkpoint and (manifest in new or manifest not in there):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -231,7 +213,7 @@ def _take(
 ) -> None:
     """Copies an object that is new or was changed in the store; of bulk notes the version alone."""
     file = path / name if name else path
-    is_bulk = _BULK.search(name) is not None
+    is_bulk = place.BULK.search(name) is not None
     if known.version == one.version and (file.exists() or (is_bulk and known.time == 0)):
         return
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -279,13 +261,18 @@ def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0, *, again: bool = 
       DataError: its sha256 is another one.
       StoreError: the store cannot be read.
     """
-    store, is_folder = Store(place.url_of(path)), _CHECKPOINT.match(f"{path.name}/") is not None
+    store, is_folder = (
+        Store(place.url_of(path)),
+        place.CHECKPOINT.match(f"{path.name}/") is not None,
+    )
     with _locked(path, alone=not is_folder) as database:
         if path.is_file():  # another process was faster
             return True
         there, known = store.list(), database.below(path)
-        if is_folder and _MANIFEST not in there:
-            if known.get(_MANIFEST, _Copy()).is_of(path / _MANIFEST):  # removed from the store
+        if is_folder and place.MANIFEST not in there:
+            if known.get(place.MANIFEST, _Copy()).is_of(
+                path / place.MANIFEST
+            ):  # removed from the store
                 shutil.rmtree(path, ignore_errors=True)
             return path.exists() and not again
         for name in there:
@@ -343,14 +330,14 @@ def _push(path: Path) -> list[Path]:
             if run is not None and not lease.is_held(run):
                 left[run] = None
                 continue
-            if file.name == _MANIFEST:
+            if file.name == place.MANIFEST:
                 lease.check(path)
             try:
                 status = file.stat()
                 database.set(file, dataclasses.replace(before, time=-1))
                 made = store.put(file, name)
             except FileNotFoundError:
-                if _BULK.search(name):  # or a checkpoint would be completed without it
+                if place.BULK.search(name):  # or a checkpoint would be completed without it
                     raise StoreError(f"{file} was removed before it was written.") from None
                 continue
             database.set(file, _copy_of(made.version, status))
@@ -377,8 +364,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     for folder, _, names in os.walk(path):
         for file in (Path(folder, name) for name in names):
             name = file.relative_to(path).as_posix()
-            if not _NOT_COPIED.search(name):
-                rank = 0 if _BULK.search(name) else 2 if file.name == _MANIFEST else 1
+            if not place.NOT_COPIED.search(name):
+                rank = 0 if place.BULK.search(name) else 2 if file.name == place.MANIFEST else 1
                 with contextlib.suppress(FileNotFoundError):
                     ordered.append((rank, file.stat().st_mtime_ns, name, file))
     return [(name, file) for _, _, name, file in sorted(ordered)]
@@ -393,7 +380,7 @@ def remove(path: Path) -> None:
     lease.check(path)
     with _locked(path) as database:
         store = Store(place.url_of(path))
-        for name in sorted(store.list(), key=lambda name: not name.endswith(_MANIFEST)):
+        for name in sorted(store.list(), key=lambda name: not name.endswith(place.MANIFEST)):
             store.remove(name)
         for name in database.below(path):
             database.forget(path / name if name else path)

@@ -1,13 +1,25 @@
-"""URLs of object stores, and the paths of their copies on this machine.  Pure functions."""
+"""URLs of object stores, the paths of their copies, and the names that are copied."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from t2t_torch.errors import UsageError
+
+T = TypeVar("T")
+
+MANIFEST = "MANIFEST.json"
+"""Name of the file that completes a checkpoint."""
+CHECKPOINT = re.compile(r"(?:^|(?<=/))ckpt-\d+(?=/)")
+BULK = re.compile(rf"((^|/)ckpt-\d+[^/]*/(?!{re.escape(MANIFEST)}$)|\.arrow$)")
+NOT_COPIED = re.compile(
+    r"(^|/)(\.[^/]*|[^/]*\.(lock|incomplete|removed[-\d]*|tmp-\d+))(/|$)|\.lease-\d+$"
+)
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _NOT_STORED = ("http", "https")  # downloads, and addresses of servers
@@ -74,3 +86,14 @@ def with_urls(text: str) -> str:
     if folder not in text:
         return text
     return re.sub(rf"{re.escape(folder)}([a-z][a-z0-9+.-]*)/", r"\1://", text)
+
+
+def complete(listed: Mapping[str, T]) -> dict[str, T]:
+    """Returns the objects that are copied: those of complete checkpoints, and no locks."""
+
+    def is_complete(name: str) -> bool:
+        match = CHECKPOINT.search(name)
+        return match is None or f"{name[: match.end()]}/{MANIFEST}" in listed
+
+    copied = {name: one for name, one in listed.items() if not NOT_COPIED.search(name)}
+    return {name: one for name, one in copied.items() if is_complete(name)}

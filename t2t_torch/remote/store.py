@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -83,7 +84,7 @@ class Store:
           FileNotFoundError, FileExistsError, NotImplementedError: at once.
           StoreError: all attempts have failed.
         """
-        key = f"{self._key}/{name}" if name else self._key
+        key, url = (f"{base}/{name}" if name else base for base in (self._key, self.url))
         for pause in (*_PAUSES, None):
             try:
                 return work(self._open()[0], key)
@@ -93,13 +94,13 @@ class Store:
                 fault = f"{type(error).__name__}: {error}".rstrip(".")
                 if pause is None:
                     raise StoreError(
-                        f"{self.url}/{name}: {fault}. Check the credentials and the address "
+                        f"{url}: {fault}. Check the credentials and the address "
                         "of the store; the same command continues."
                     ) from error
                 # Credentials may have expired: those of now are read again.
                 type(self._open()[0]).clear_instance_cache()
                 if pause > _PAUSES[0]:
-                    said = f"{self.url}/{name}: {fault}; trying again in {pause:g} s"
+                    said = f"{url}: {fault}; trying again in {pause:g} s"
                     reporter.message(f"warning: {said}")
                 time.sleep(pause)
         raise AssertionError  # the last attempt has returned or raised
@@ -113,6 +114,8 @@ class Store:
         def work(store: Any, key: str) -> dict[str, StoredObject]:
             store.invalidate_cache()
             found = store.find(key, detail=True)
+            if isinstance(found, list):  # adlfs, of a single object
+                found = {path: store.info(path) for path in found}
             start = len(self._key) + 1
             names = {path.lstrip("/")[start:]: info for path, info in found.items()}
             is_folder = any(names)  # stores' own pages mark folders by objects without a name
@@ -182,11 +185,7 @@ class Store:
           FileNotFoundError: there is no such object.
         """
 
-        def work(store: Any, key: str) -> bytes:
-            content: bytes = store.cat_file(key)
-            return content
-
-        return self._attempt(name, work)
+        return self._attempt(name, lambda store, key: bytes(store.cat_file(key)))
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a small object."""
@@ -207,10 +206,5 @@ class Store:
     def remove(self, name: str) -> None:
         """Removes an object; one that is not there is no error."""
 
-        def work(store: Any, key: str) -> None:
-            store.rm_file(key)
-
-        try:
-            self._attempt(name, work)
-        except FileNotFoundError:
-            return
+        with contextlib.suppress(FileNotFoundError):
+            self._attempt(name, lambda store, key: store.rm_file(key))
