@@ -30,7 +30,7 @@ import t2t_torch
 
 COMMANDS = (
     "avg_all bleu build_vocab compare data datagen decoder eval exporter import_run latency "
-    "predict query_server quick server trainer translate_all tuner"
+    "predict query_server quick replay server trainer translate_all tuner"
 ).split()
 NAMES = {"import_run": "import"}
 """Command of the recording -> its name without `t2t-`."""

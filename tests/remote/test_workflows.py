@@ -68,10 +68,20 @@ def test_a_run_goes_on_on_another_machine_as_on_a_disk(
     expected = t2t.load(on_disk / "run")(inputs)
     assert t2t.load(f"{s3}/run")(inputs) == expected
     assert t2t.evaluate(f"{s3}/run") == t2t.evaluate(on_disk / "run")
-    t2t.export(f"{s3}/run", f"{s3}/artifact")
-    on_machine("d")
-    assert t2t.load(f"{s3}/artifact")(inputs) == expected
     assert len(t2t.Dataset(PROBLEM, f"{s3}/data", "dev")) > 0
+
+
+@pytest.mark.slow
+def test_an_artifact_in_a_store_is_replaced_as_a_whole(
+    s3: str, on_disk: Path, on_machine: Callable[[str], None]
+) -> None:
+    run, artifact = on_disk / "run", f"{s3}/artifact"
+    t2t.export(run, artifact)
+    assert "model.onnx" in Store(artifact).list()
+    on_machine("b")
+    assert t2t.load(artifact)(["1 0 0 1"]) == t2t.load(run)(["1 0 0 1"])
+    t2t.export(run, artifact, format="safetensors", overwrite=True)
+    assert "model.onnx" not in Store(artifact).list()
 
 
 def test_blocks_of_shards_are_fetched_ahead_into_a_bounded_cache(
