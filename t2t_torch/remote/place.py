@@ -34,7 +34,8 @@ def cache_folder() -> Path:
 
 @functools.cache
 def _resolved(folder: str) -> Path:
-    return Path(folder).expanduser().resolve()
+    # Unlike Path's, this raises nothing where a container's user has no home.
+    return Path(os.path.expanduser(folder)).resolve()  # noqa: PTH111
 
 
 def is_url(place: str) -> bool:

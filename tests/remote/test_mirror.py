@@ -55,6 +55,15 @@ def test_a_url_has_one_path_and_a_path_one_url(monkeypatch: pytest.MonkeyPatch) 
             place.local(url)
 
 
+def test_a_user_without_a_home_has_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("T2T_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+    place._resolved.cache_clear()
+    assert place.url_of("/data/run") == ""
+    place._resolved.cache_clear()
+
+
 def test_what_one_machine_writes_another_one_reads(s3: str, on_machine: OnMachine) -> None:
     write(local(f"{s3}/run"), a_txt="1", sub__b_txt="2", train_lock="no", _hidden="no")
     remote.push(local(f"{s3}/run"))
