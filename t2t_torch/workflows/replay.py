@@ -129,6 +129,7 @@ def _copy(directory: RunDirectory, step: int, world: World) -> Iterator[RunDirec
                 path = stack.enter_context(tempfile.TemporaryDirectory())
                 checkpoints = CheckpointDirectory(directory.path).list()
                 for one in [one for one in checkpoints if one.step < step][-1:]:
+                    one.verify()
                     Path(path, one.path.name).symlink_to(one.path.resolve())
                     files += one.manifest().get("vocabularies", {})
                 there = [name for name in files if (directory.path / name).exists()]

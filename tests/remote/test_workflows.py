@@ -72,6 +72,19 @@ def test_a_run_goes_on_on_another_machine_as_on_a_disk(
 
 
 @pytest.mark.slow
+def test_steps_are_replayed_on_another_machine(
+    s3: str, on_disk: Path, on_machine: Callable[[str], None]
+) -> None:
+    run = f"{s3}/run"
+    train(run, str(on_disk / "data"), 9, digest_every=2)
+    on_machine("b")
+    command = ["t2t-replay", f"--output_dir={run}", "--steps=4:8"]
+    made = subprocess.run([sys.executable, "-m", "t2t_torch.bin", *command], capture_output=True)
+    assert made.returncode == 0, made.stderr.decode()
+    assert b"step 8: equal" in made.stdout
+
+
+@pytest.mark.slow
 def test_an_artifact_in_a_store_is_replaced_as_a_whole(
     s3: str, on_disk: Path, on_machine: Callable[[str], None]
 ) -> None:
