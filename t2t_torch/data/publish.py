@@ -28,7 +28,7 @@ from t2t_torch.features.feature import select_measured
 from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords, Policy
-from t2t_torch.remote import remove
+from t2t_torch.remote import discard
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -424,14 +424,14 @@ class Publication:
             splits=self._splits,
             raw_files=made_from,
         )
-        _discard(Manifest.path(folder, name))
+        discard(Manifest.path(folder, name))
         number = "[0-9]" * 5  # the number of shards may differ from the current one
         for split in {split.value for split in Split} | set(manifest.splits):
             for stale in folder.glob(f"{name}-{split}-{number}-of-{number}.arrow"):
-                _discard(stale)
-            _discard(folder / index_name(name, split))
+                discard(stale)
+            discard(folder / index_name(name, split))
         for file in set(optional_vocab_files(request.problem)).difference(vocab_files):
-            _discard(folder / file)  # of data that was made in another way
+            discard(folder / file)  # of data that was made in another way
         sync(staging)
         publish(manifest.vocab_files, vocab_folder, folder)
         shards = [shard for entry in manifest.splits.values() for shard in entry.files]
@@ -441,7 +441,7 @@ class Publication:
         if self._skipped:
             write_text(listed, "".join(f"{line}\n" for line in self._skipped))
         else:
-            _discard(listed)
+            discard(listed)
         sync(folder)
         manifests.remember(folder, name, shards)
         manifest.save(folder)
@@ -464,9 +464,3 @@ class _Pieces:
             yield shards.between(self._rest, 0, taken)
             self._rest = shards.between(self._rest, taken, available)
             count -= taken
-
-
-def _discard(file: Path) -> None:
-    """Removes a file, if it is there, and its object in a store."""
-    remove(file)
-    file.unlink(missing_ok=True)

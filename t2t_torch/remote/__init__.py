@@ -24,6 +24,7 @@ from t2t_torch.remote.place import is_url, local, url_of
 
 __all__ = [
     "cache_limit",
+    "discard",
     "fetch",
     "is_url",
     "local",
@@ -111,6 +112,12 @@ def remove(path: Path) -> None:
         from t2t_torch.remote import mirror
 
         mirror.remove(path)
+
+
+def discard(file: Path) -> None:
+    """Removes a file, if it is there, and its object in a store."""
+    remove(file)
+    file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

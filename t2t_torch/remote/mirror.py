@@ -261,18 +261,15 @@ def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0, *, again: bool = 
       DataError: its sha256 is another one.
       StoreError: the store cannot be read.
     """
-    store, is_folder = (
-        Store(place.url_of(path)),
-        place.CHECKPOINT.match(f"{path.name}/") is not None,
-    )
+    store = Store(place.url_of(path))
+    is_folder = place.CHECKPOINT.match(f"{path.name}/") is not None
     with _locked(path, alone=not is_folder) as database:
         if path.is_file():  # another process was faster
             return True
         there, known = store.list(), database.below(path)
         if is_folder and place.MANIFEST not in there:
-            if known.get(place.MANIFEST, _Copy()).is_of(
-                path / place.MANIFEST
-            ):  # removed from the store
+            copy = known.get(place.MANIFEST, _Copy())
+            if copy.is_of(path / place.MANIFEST):  # it was removed from the store
                 shutil.rmtree(path, ignore_errors=True)
             return path.exists() and not again
         for name in there:

@@ -81,7 +81,7 @@ class Store:
         """Calls `work(filesystem, key)`, again after errors that may pass.
 
         Raises:
-          FileNotFoundError, FileExistsError, NotImplementedError: at once.
+          FileNotFoundError, FileExistsError, NotImplementedError, TypeError: at once.
           StoreError: all attempts have failed.
         """
         key, url = (f"{base}/{name}" if name else base for base in (self._key, self.url))
@@ -105,8 +105,8 @@ class Store:
                 time.sleep(pause)
         raise AssertionError  # the last attempt has returned or raised
 
-    def list(self, name: str = "") -> dict[str, StoredObject]:
-        """Returns the objects below a name, by their names relative to the URL.
+    def list(self) -> dict[str, StoredObject]:
+        """Returns the objects below the URL, by their names relative to it.
 
         The name of a single object, which the URL itself is, is "".
         """
@@ -126,7 +126,7 @@ class Store:
             }
 
         try:
-            return self._attempt(name, work)
+            return self._attempt("", work)
         except FileNotFoundError:
             return {}
 

@@ -374,11 +374,11 @@ class RunDirectory:
                 file = self.path / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 replace_if_other(file, content)  # to write takes milliseconds, as it is synced
-            _remove(self._end_file)
+            remote.discard(self._end_file)
         for folder in folders:  # of code that is no longer there
             for file in [one for one in (self.path / folder).rglob("*") if one.is_file()]:
                 if file.relative_to(self.path).as_posix() not in contents:
-                    _remove(file)
+                    remote.discard(file)
 
     def note_end(self, step: int) -> None:
         """Records the end of training for processes that wait for checkpoints."""
@@ -472,9 +472,3 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-
-def _remove(file: Path) -> None:
-    """Removes a file, if it is there, and its object in a store."""
-    remote.remove(file)
-    file.unlink(missing_ok=True)

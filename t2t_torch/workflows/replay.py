@@ -154,7 +154,7 @@ def _compare(
         if not report["split"].startswith("train"):
             evaluations.setdefault(report["step"], {}).update(report)
     run.network.train()
-    begun = equal = estimator.state.step
+    first = equal = estimator.state.step
     say = reporter.output if world.leads else str
     while estimator.state.step < max(wanted):
         _take_evaluation(estimator, evaluations.get(estimator.state.step))
@@ -174,7 +174,7 @@ def _compare(
             say(f"It arose after step {equal}, up to step {state.step}: {reason}")
             return 1
         equal = state.step
-    say(f"computed again from step {begun}: the digests of {len(wanted)} logged step(s) are equal")
+    say(f"computed again from step {first}: the digests of {len(wanted)} logged step(s) are equal")
     return 0
 
 
