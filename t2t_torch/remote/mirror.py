@@ -27,6 +27,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from t2t_torch import reporter
@@ -263,7 +264,8 @@ def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0, *, again: bool = 
     """
     store = Store(place.url_of(path))
     is_folder = place.CHECKPOINT.match(f"{path.name}/") is not None
-    with _locked(path, alone=not is_folder) as database:
+    bounded = file_lock(place.cache_folder() / ".shards.lock") if cache_gb else nullcontext()
+    with _locked(path, alone=not is_folder) as database, bounded:
         if path.is_file():  # another process was faster
             return True
         there, known = store.list(), database.below(path)
@@ -272,19 +274,19 @@ def fetch(path: Path, sha256: str = "", cache_gb: float = 0.0, *, again: bool = 
             if copy.is_of(path / place.MANIFEST):  # it was removed from the store
                 shutil.rmtree(path, ignore_errors=True)
             return path.exists() and not again
+        if cache_gb:
+            _evict(path, cache_gb * 1e9 - sum(one.size for one in there.values()), database)
         for name in there:
             file = path / name if name else path
             if again or not file.exists():
                 _copy(store, name, file, database, sha256)
-        if cache_gb:
-            _evict(path, cache_gb, database)
     return path.exists()
 
 
-def _evict(kept: Path, cache_gb: float, database: _Database) -> None:
-    """Removes the copies of shards that were copied first, until the others fit."""
+def _evict(kept: Path, limit: float, database: _Database) -> None:
+    """Removes the copies of shards that were copied first, until the others have `limit` bytes."""
     there = {file: copy for file, copy in database.shards().items() if copy.is_of(file)}
-    excess = sum(copy.size for copy in there.values()) - cache_gb * 1e9
+    excess = sum(copy.size for copy in there.values()) - limit
     for file, copy in there.items():
         if excess > 0 and file != kept:
             file.unlink(missing_ok=True)
