@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from t2t_torch.distributed import ordered_sum, process_group
@@ -75,7 +76,8 @@ class CompiledLayer:
         if not (self._layer.training and torch.is_grad_enabled()):
             return self._forward(*inputs)
         signature = tuple(
-            (each.shape, each.dtype) if isinstance(each, torch.Tensor) else each for each in inputs
+            (each.shape, each.dtype) if isinstance(each, torch.Tensor) else each
+            for each in tree_leaves(inputs)
         )
         if self._open:
             self._known.add(signature)
@@ -338,6 +340,8 @@ def prepare(
         buffer.copy_(before)
     if layers:
         say(f"compiled {shapes} shapes of a batch in {time.monotonic() - started:.0f} s")
+    elif run.task.hparams.compile:
+        say("compile=True has no effect: this model has no layers that torch compiles")
 
 
 def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) -> None:
@@ -350,7 +354,8 @@ def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) ->
         check_compiler(device)
     for layer in layers_of(model):
         layer.__dict__.pop("forward", None)  # left by an earlier run
-        if hparams.compile:
+        # Dynamo cannot trace recurrent networks, whose kernels torch has already.
+        if hparams.compile and not any(isinstance(one, nn.RNNBase) for one in layer.modules()):
             layer.forward = CompiledLayer(layer)
         if hparams.activation_checkpointing:
             layer.forward = CheckpointedLayer(layer)

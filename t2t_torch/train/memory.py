@@ -8,11 +8,14 @@ import dataclasses
 import re
 import resource
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from t2t_torch.distributed.precision import Precision
 from t2t_torch.errors import DataError, HParamsError
@@ -113,7 +116,40 @@ def peak_memory(device: torch.device) -> float:
     return most / _MEBIBYTE if sys.platform == "darwin" else most / 1024
 
 
-_MOST_WORK = 4e10  # multiplications in the forward pass of a dry run, at most: a few seconds
+_MOST_WORK = 2e10  # multiplications in the forward pass of a dry run, at most: a few seconds
+
+
+class _LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the bytes of the tensors that its block has made and still holds, after each call.
+
+    What a kernel of torch needs inside, and what the allocator keeps, is not seen.
+
+    Args:
+      known: tensors that do not count.
+
+    Attributes:
+      records: bytes after each call that made a tensor.
+    """
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records = [0]
+        self._now = 0
+        self._known = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            storage = tensor.untyped_storage() if isinstance(tensor, Tensor) else None
+            if storage is not None and storage not in self._known:
+                self._known.add(storage)
+                self._count(storage.nbytes())
+                self.records.append(self._now)
+                weakref.finalize(storage, self._count, -storage.nbytes())
+        return made
+
+    def _count(self, size: int) -> None:
+        self._now += size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,28 +158,26 @@ class Footprint:
 
     Attributes:
       weights: parameters and buffers.
-      gradients: gradients of the parameters.
       optimizer: state of the optimizer after a step.
-      activations: tensors kept by a forward pass of the batch for the backward pass.
+      step: gradients, activations and work space of a step with the batch, at most at once.
       rows: rows of the batch.
-      measured_rows: rows used in the measured pass; activations are scaled up to `rows`.
+      measured_rows: rows used in the measured step.
     """
 
     weights: int
-    gradients: int
     optimizer: int
-    activations: int
+    step: int
     rows: int
     measured_rows: int
 
     @property
     def total(self) -> int:
         """The total."""
-        return self.weights + self.gradients + self.optimizer + self.activations
+        return self.weights + self.optimizer + self.step
 
     @classmethod
     def measure(cls, task: Task, model: nn.Module, objective: nn.Module, batch: Batch) -> Footprint:
-        """Measures a forward pass and an optimizer step.  The model is modified.
+        """Measures the second of two steps.  The model is modified.
 
         Args:
           task: task that creates the optimizer.
@@ -154,40 +188,40 @@ class Footprint:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         rows = len(next(iter(batch.values())))
         work = sum(p.numel() for p in parameters) * max(values.numel() for values in batch.values())
-        measured_rows = max(1, min(rows, int(rows * _MOST_WORK / max(work, 1))))
-        part = {name: values[:measured_rows] for name, values in batch.items()}
-        with Precision.of(task.hparams, torch.device("cpu")).autocast():
-            activations = _saved_for_backward(objective.train(), part)
+        measured_rows = min(rows, max(2, int(rows * _MOST_WORK / max(work, 1))))
         optimizer = task.optimizer(model)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
-        state = [value for slots in optimizer.state.values() for value in slots.values()]
+        slots = [value for slots in optimizer.state.values() for value in slots.values()]
+        state = [value for value in slots if isinstance(value, Tensor)]
+        own = [*model.parameters(), *model.buffers()]
+
+        def records(count: int) -> list[int]:
+            optimizer.zero_grad()
+            part = {name: values[:count] for name, values in batch.items()}
+            memory = _LiveMemory([*own, *state, *part.values()])
+            with memory:
+                with Precision.of(task.hparams, torch.device("cpu")).autocast():
+                    loss = total_loss(objective.train()(part))
+                torch.autograd.backward(loss.sum)
+                optimizer.step()
+            return memory.records
+
+        live = records(measured_rows)
+        if measured_rows < rows:  # a line through two steps, for each of their calls
+            fewer, less = measured_rows // 2, records(measured_rows // 2)
+            scale = (rows - measured_rows) / (measured_rows - fewer)
+            if len(less) != len(live):  # the calls depend on the rows
+                less, scale = [0] * len(live), rows / measured_rows - 1
+            live = [int(b + scale * (b - a)) for a, b in zip(less, live, strict=True)]
         return cls(
-            weights=sum(one.nbytes for one in (*model.parameters(), *model.buffers())),
-            gradients=sum(parameter.nbytes for parameter in parameters),
-            optimizer=sum(value.nbytes for value in state if isinstance(value, Tensor)),
-            activations=activations * rows // measured_rows,
+            weights=sum(one.nbytes for one in own),
+            optimizer=sum(value.nbytes for value in state),
+            step=max(live),
             rows=rows,
             measured_rows=measured_rows,
         )
-
-
-def _saved_for_backward(model: nn.Module, batch: Batch) -> int:
-    """Returns the bytes of the tensors kept for the backward pass, without the parameters."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    saved: dict[int, tuple[int, Tensor]] = {}  # holds the tensors, so addresses stay unique
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            saved[storage.data_ptr()] = storage.nbytes(), tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = total_loss(model(batch))
-    assert loss.sum.requires_grad
-    return sum(size for size, _ in saved.values())
 
 
 _SHOWN_ROWS = 3
@@ -337,21 +371,20 @@ def _parameters(model: nn.Module) -> Iterator[str]:
 
 def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[str]:
     """Yields the memory in bytes, and how it was measured."""
-    part = f"{memory.measured_rows} of its rows, scaled"
-    how = "measured" if memory.rows == memory.measured_rows else f"measured on {part}"
+    part = f"from {memory.measured_rows} and {memory.measured_rows // 2} rows"
+    how = "measured" if memory.rows == memory.measured_rows else f"measured, scaled {part}"
     rows = [
         ["weights", f"{memory.weights / _MEBIBYTE:,.1f}", "exact"],
-        ["gradients", f"{memory.gradients / _MEBIBYTE:,.1f}", "exact"],
         ["optimizer state", f"{memory.optimizer / _MEBIBYTE:,.1f}", "exact, after one step"],
-        ["activations", f"{memory.activations / _MEBIBYTE:,.1f}", how],
+        ["the rest of a step", f"{memory.step / _MEBIBYTE:,.1f}", f"{how}: at most at once"],
         ["all", f"{memory.total / _MEBIBYTE:,.1f}", ""],
     ]
     yield from aligned([["memory of a process", "MiB", "how it was found"], *rows], (0, 2))
     shapes = ", ".join(f"{name} {list(largest[name].shape)}" for name in _there(task, largest))
     yield (
-        f"Activations are what the largest batch ({shapes}) keeps for the backward pass, on a CPU. "
-        "Torch itself, work space and what the allocator holds come on top; a GPU's attention "
-        "keeps less."
+        "The rest is gradients, activations and work space of a step with the largest batch "
+        f"({shapes}), on a CPU. Torch itself and what the allocator holds come on top; a GPU's "
+        "attention keeps less."
     )
 
 

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from t2t_torch.bin.commands import datagen, trainer
+from t2t_torch.distributed import precision
 from t2t_torch.distributed.precision import Probe
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.directory import RunDirectory
@@ -64,6 +65,7 @@ def test_a_type_of_number_that_was_probed_for_is_kept_with_the_run(
     arguments, tmp_path, capsys, monkeypatch
 ):
     auto = arguments(train_steps=2, hparams="batch_size=256,activation_dtype=auto")
+    monkeypatch.setattr(precision, "multiplies_bfloat16", lambda: True)
     for choice in ("bfloat16", "float32"):  # the second is what the machine would choose by then
         other = 0.5 if choice == "bfloat16" else 1.0
         times = {"float32": 1.0, "bfloat16": other}

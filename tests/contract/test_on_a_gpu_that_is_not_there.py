@@ -120,23 +120,13 @@ def test_steps_read_no_values(name, number):
         assert {*watch.places} <= OF_A_CPU | {*WAITING}, step.__name__
 
 
-NOT_COMPILED = {
-    "evolved_transformer": "a view of its convolutions in torch's traced graph",
-    "lstm_lm": "torch compiles no LSTM",
-    "pair_classifier": "its layers take a dict, of which CompiledLayer makes no key",
-    "span_qa": "torch compiles no LSTM",
-}
-"""Models that fail with compile=True, and why."""
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch, of itself, while it compiles
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_layers_compile_whole_and_once(name, number, monkeypatch, request):
+def test_layers_compile_whole_and_once(name, number, monkeypatch):
     """A break of the graph is an error (`fullgraph`); a known shape is not compiled again."""
-    if name in NOT_COMPILED:
-        request.applymarker(pytest.mark.xfail(reason=NOT_COMPILED[name]))
-    monkeypatch.setattr(network, "_BACKEND", "aot_eager")  # traced, also backward, and run as it is
+    # Traced and decomposed as by inductor, also the backward pass, and run by torch's own kernels.
+    monkeypatch.setattr(network, "_BACKEND", "aot_eager_decomp_partition")
     torch._dynamo.reset()
     model_class = registry.model(name)
     features = list(testing.features_for(model_class))[number]
