@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from t2t_torch.errors import T2TError
 
@@ -37,13 +38,17 @@ class Heartbeats:
     """The processes of a group, as seen by one of them.
 
     Args:
-      store: store of the group.
+      store: store of the group, in which a caller may train several times.
       rank: rank of this process.
       size: number of processes.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
-        self._store, self._rank, self._size = store, rank, size
+        # A client of its own: another's wait does not delay it, and keeps its time-out.
+        training = (store.add("t2t/joined", 1) - 1) // size  # each process joins each once
+        self._store: Any = PrefixStore(f"t2t/{training}", store.clone())
+        self._store.set_timeout(_STORE_TIMEOUT)
+        self._rank, self._size = rank, size
         self._ends = threading.Event()
         self._host = socket.gethostname()
 
@@ -58,10 +63,10 @@ class Heartbeats:
         def beat() -> None:
             count = 0
             with contextlib.suppress(RuntimeError):  # the store has ended: so does the run
-                store = self._store.clone()  # a client of its own: another's wait does not delay it
+                store = self._store.clone()
                 while not self._ends.is_set():
                     count += 1
-                    store.set(f"t2t/alive/{self._rank}", json.dumps([self._host, count]))
+                    store.set(f"alive/{self._rank}", json.dumps([self._host, count]))
                     self._ends.wait(_SECONDS)
 
         threading.Thread(target=beat, name="t2t-alive", daemon=True).start()
@@ -77,8 +82,7 @@ class Heartbeats:
 
     def _leave(self, reason: str) -> None:
         with contextlib.suppress(RuntimeError):
-            self._store.set_timeout(_STORE_TIMEOUT)
-            self._store.set(f"t2t/left/{self._rank}", reason)
+            self._store.set(f"left/{self._rank}", reason)
 
     def _missing(self) -> str:
         """Returns which processes did not take part, and on which hosts; takes seconds."""
@@ -87,7 +91,7 @@ class Heartbeats:
             before = self._signs()
             time.sleep(_WATCHED + _SECONDS * (self._rank == 0))  # may have the store: is the last
             after = self._signs()
-            keys = {rank: f"t2t/left/{rank}" for rank in range(self._size)}
+            keys = {rank: f"left/{rank}" for rank in range(self._size)}
             written = {rank: key for rank, key in keys.items() if self._store.check([key])}
             left = {rank: self._store.get(key).decode() for rank, key in written.items()}
         except RuntimeError as error:
@@ -100,7 +104,8 @@ class Heartbeats:
         silent = [r for r in range(self._size) if r not in left and before[r] == after[r]]
         busy = [r for r in range(self._size) if r not in left]
         if failed:
-            return "; ".join(f"{_name(after, r)} failed: {failed[r]}" for r in sorted(failed)) + "."
+            named = (f"{_name(after, r)} failed: {why.rstrip('.')}." for r, why in failed.items())
+            return " ".join(named)
         if silent:
             missing = ", ".join(_name(after, rank) for rank in silent)
             return f"{missing} did not answer: killed, stopped, or its host or network is down."
@@ -110,7 +115,7 @@ class Heartbeats:
         return "all processes run, and an exchange between them failed: look at the network."
 
     def _signs(self) -> list[Sequence[Any]]:
-        keys = [f"t2t/alive/{rank}" for rank in range(self._size)]
+        keys = [f"alive/{rank}" for rank in range(self._size)]
         return [
             json.loads(self._store.get(key)) if self._store.check([key]) else ("unknown", 0)
             for key in keys

@@ -3,11 +3,11 @@
 A line of `digests.jsonl` has the digests of a step:
 
   step, processes   optimizer steps done; training processes
-  batch             hash of the batches of all processes
+  batch             hashes of the batches of all processes, sorted
   loss              mean loss
   gradients         `digest` of each parameter's gradient, before clipping; of each shard its own
   weights           `digest` of each parameter after the update
-  pieces            pieces of a batch, if memory ran out and the step was computed in several
+  pieces            most pieces of a batch since the last line; 1 unless memory ran out
 
 A run with digests also checks itself, and ends with a `CorruptionError`:
 
@@ -38,6 +38,7 @@ from t2t_torch.train.task import Hook
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator, NumberedBatches, TrainState
+    from t2t_torch.train.run_config import RunConfig
 
 NAME = "digests.jsonl"
 Record = dict[str, Any]
@@ -82,13 +83,18 @@ def difference(expected: Record, found: Record, names: Iterable[str]) -> str:
       found: digests of the same step, computed again.
       names: names of the parameters.
     """
-    for part in ("processes", "pieces", "batch", "loss", "gradients", "weights"):
-        before, after = expected.get(part, ""), found.get(part, "")
+    for part in ("pieces", "batch", "loss", "gradients", "weights"):
+        before, after = expected[part], found[part]
         if before != after and isinstance(before, list):
             return f"the {part} first: {_named(_differing(before, after), list(names))}"
         if before != after:
             return f"the {part} first ({before} in the run, {after} now)"
     return ""
+
+
+def is_comparable(record: Record, config: RunConfig, processes: int) -> bool:
+    """Returns whether a number of processes computes a logged step as those of the run did."""
+    return config.deterministic_world > 0 or record["processes"] == processes
 
 
 def _differing(first: list[int], second: list[int]) -> list[int]:
@@ -125,6 +131,7 @@ class StepDigests:
         self.names = list(self._parameters)
         self._run, self._world, self._is_due, self._checks = run, world, is_due, checks
         self._step = 0  # number of the last update
+        self._pieces = 0  # most pieces of a batch since the last record
         self._expected = self._sums(tensor for _, tensor in self._stored())
         self._changed_at = torch.zeros_like(self._expected)
 
@@ -146,7 +153,9 @@ class StepDigests:
         """
         self.record = None
         if not self._is_due(step):
-            return compute()
+            totals = compute()
+            self._pieces = max(self._pieces, self._run.pieces)
+            return totals
         self.record = {"step": step, "processes": self._world.size}
         self.record["batch"] = " ".join(self._hash(step, *one) for one in batches)
         buffers = [(buffer, buffer.clone()) for buffer in self._run.model.buffers()]
@@ -169,8 +178,7 @@ class StepDigests:
                 "computes wrongly, or the model's computation cannot be repeated"
             )
         self.record["gradients"] = found[-1]
-        if self._run.pieces > 1:
-            self.record["pieces"] = self._run.pieces
+        self.record["pieces"], self._pieces = max(self._pieces, self._run.pieces), 0
         return totals
 
     def _hash(self, step: int, number: int, batch: Any) -> str:
@@ -194,6 +202,9 @@ class StepDigests:
     def check(self, *, waits: bool = True) -> None:
         """Checks that all is as the last update left it: before the next update, before a save.
 
+        If it waits, it returns when all processes have checked: what one of them finds is saved by
+        none.
+
         Args:
           waits: False to report a difference on a GPU at a later check, without synchronization.
 
@@ -214,6 +225,8 @@ class StepDigests:
                 f"where nothing writes to it: {_named(places, names)}. A "
                 "bit flipped, or other code, such as a hook, wrote to it"
             )
+        if waits:
+            self._world.maximum(0)
 
     def after_update(self, step: int, totals: Tensor) -> None:
         """Takes the digests of the updated state; completes the record of a step that is due.
@@ -235,7 +248,8 @@ class StepDigests:
         loss, weight = totals[:2].tolist()
         self.record |= {"loss": repr(loss / weight if weight else 0.0), "weights": self.weights}
         records, is_sharded = self._world.gather(self.record), self._run.is_sharded
-        self.record["batch"] = " ".join(one["batch"] for one in records)
+        self.record["batch"] = " ".join(sorted(" ".join(r["batch"] for r in records).split()))
+        self.record["pieces"] = max(one["pieces"] for one in records)
         for part in ("gradients", "weights"):
             parts = [one[part] for one in records]
             self.record[part] = list(itertools.chain(*parts)) if is_sharded else parts[0]
@@ -302,10 +316,16 @@ class DigestLog(Hook):
         run.digests = StepDigests(run, estimator.world, is_due)
         logged, step = read_digests(path), estimator.state.step
         is_same = not estimator.directory.changes and config.resume_data == "exact"
-        self._later = {n: one for n, one in logged.items() if n > step and is_same}
-        weights = run.digests.weights
-        places = _differing(logged.get(step, {}).get("weights", weights), weights)
-        if places and not run.is_sharded:
+        self._later = {
+            n: one
+            for n, one in logged.items()
+            if n > step and is_same and is_comparable(one, config, estimator.world.size)
+        }
+        parts = estimator.world.gather(run.digests.weights)
+        weights = list(itertools.chain(*parts)) if run.is_sharded else parts[0]
+        before = logged.get(step, {}).get("weights", weights)
+        places = _differing(before, weights)
+        if places and len(before) == len(weights):  # else the shards are others
             raise CorruptionError(
                 f"the checkpoint of step {step} does not have the weights that the run logged: "
                 f"{_named(places, run.digests.names)}. A bit flipped before it was written: delete "
@@ -320,9 +340,9 @@ class DigestLog(Hook):
             return
         step, path = estimator.state.step, estimator.directory.path
         before = self._later.pop(step, None)
-        if before == digests.record:
-            return
         differs = difference(before, digests.record, digests.names) if before else ""
+        if before and not differs:
+            return
         with estimator.summary.surviving(NAME), (path / NAME).open("a+b") as file:
             line = json.dumps(digests.record).encode() + b"\n"
             file.write(b"\n" + line if is_torn(file) else line)

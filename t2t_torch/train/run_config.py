@@ -289,7 +289,7 @@ def open_data(
     is_imported = not (state.plan_fingerprint or state.batches_consumed)  # it has read no data
     resumes = newest is not None and not is_imported
     here = _batches_of_step(task, config, world, state.batches_per_step if resumes else 0)
-    follows = resumes and config.keep_global_batch is False and not config.deterministic_world
+    follows = resumes and config.keep_global_batch is False
     if follows and here != state.batches_per_step:
         if world.leads:
             reporter.message(
@@ -338,8 +338,12 @@ def _batches_of_hparams(task: Task, world: World) -> int:
 def _batches_of_step(task: Task, config: RunConfig, world: World, before: int) -> int:
     """Returns the number of micro-batches of all processes in a step; 0 `before`: a new run."""
     size = config.deterministic_world
+    if size and config.keep_global_batch is not None:
+        raise UsageError(
+            f"--deterministic_world={size} sets a step's batches. Leave --keep_global_batch out."
+        )
     if config.keep_global_batch:
-        size = size or before
+        size = before
     if not size:
         return _batches_of_hparams(task, world)
     if size < world.size:

@@ -69,6 +69,7 @@ def add_start(directory: Path, estimator: Estimator) -> None:
         "precision": estimator.precision.name,
         "processes": estimator.world.size,
         **machine(estimator.world.device),
+        "changes": estimator.directory.changes,
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "command": " ".join(sys.argv),

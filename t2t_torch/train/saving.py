@@ -213,7 +213,8 @@ class Saving:
         """Saves the last completed step in the main process after another process was lost.
 
         Only where this step's state is there for certain: weights that are whole, and not on a GPU,
-        whose exchanges fail late; no buffers that passes change; no state of a task.
+        whose exchanges fail late; no buffers that passes change; no state of a task; no digests,
+        by which the other process may have found that the step is wrong.
 
         Args:
           run: the training state to save.
@@ -224,7 +225,8 @@ class Saving:
             not isinstance(value, nn.Parameter)
             for value in run.model.state_dict(keep_vars=True).values()
         )
-        is_certain = run.device.type == "cpu" and not (run.is_sharded or has_buffers or state.task)
+        may_differ = run.is_sharded or has_buffers or state.task or run.digests is not None
+        is_certain = run.device.type == "cpu" and not may_differ
         if not (self._world.leads and is_certain and run.has_updated and self.step < state.step):
             return
         self._saver.settle(replace=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.digests import Record
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.run_config import RunConfig
 
 
 class ReplaySettings(trust.CodeSettings):
@@ -29,8 +30,8 @@ class ReplaySettings(trust.CodeSettings):
         t2t-replay --output_dir=run --steps=100:200
 
     Prints for each logged step that all is equal, or what differs first; then the exit code is 1:
-    this machine or that of the run computed wrongly, unless they differ in processor, threads or
-    torch.  The run is not changed, and may train meanwhile.
+    this machine or that of the run computed wrongly, unless a last line names another reason: other
+    settings or data since, hooks, another processor.  The run is not changed, and may train.
     Of a run of several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin t2t-replay ...
     """
 
@@ -62,13 +63,13 @@ def replay(settings: ReplaySettings) -> int:
     directory = RunDirectory(run)
     record = directory.task()
     kind = run_kind.kind_of(directory.path)
-    wanted = _wanted(settings, directory.path)
-    starts = [{}, *(one for one in starts_of(directory.path) if one["step"] < min(wanted))]
-    start = starts[-1]  # of these steps
-    evaluated = kind.with_data(EvaluateSettings(output_dir=run, data_dir=settings.data_dir))
     names = [*REMEMBERED, *train_record.OF_A_BEGINNING]
     recorded = config_file.remembered(directory.path, names, TrainSettings)
-    steps = start.get("train_steps", 0) or record.train_steps
+    wanted = _wanted(settings, directory.path, TrainSettings(**recorded).run_config(0))
+    starts = starts_of(directory.path)
+    before = [one for one in starts if one["step"] < min(wanted)]
+    start: dict[str, Any] = before[-1] if before else {}  # of these steps
+    evaluated = kind.with_data(EvaluateSettings(output_dir=run, data_dir=settings.data_dir))
     with (
         join_world(use_gpu=settings.worker_gpu > 0) as world,
         chosen_threads(settings.threads, start.get("threads", 0)),
@@ -76,18 +77,19 @@ def replay(settings: ReplaySettings) -> int:
         _copy(directory, min(wanted), world) as copy,
     ):
         task: Any = kind.task(evaluated, directory, world)
+        steps = start.get("train_steps", 0) or record.train_steps
         config = TrainSettings(**recorded).run_config(steps)
         with Estimator(task, copy, config, world=world, reports=False) as estimator:
-            return _compare(estimator, wanted, start, directory.path)
+            return _compare(estimator, wanted, starts, directory.path)
 
 
-def _wanted(settings: ReplaySettings, run: Path) -> dict[int, Record]:
+def _wanted(settings: ReplaySettings, run: Path, config: RunConfig) -> dict[int, Record]:
     """Returns the logged digests of the requested steps.
 
     Raises:
       UsageError: none of them was logged, or they were computed by another number of processes.
     """
-    from t2t_torch.train.digests import read_digests
+    from t2t_torch.train.digests import is_comparable, read_digests
 
     logged = read_digests(run)
     limits = re.fullmatch(r"(\d+):(\d+)", settings.steps or f"{settings.step}:{settings.step}")
@@ -103,7 +105,8 @@ def _wanted(settings: ReplaySettings, run: Path) -> dict[int, Record]:
             "--digest_every=50 logs them."
         )
     for step, record in wanted.items():
-        if (count := record["processes"]) != train_record.processes():
+        if not is_comparable(record, config, train_record.processes()):
+            count = record["processes"]
             start = f"torchrun --nproc-per-node={count} -m t2t_torch.bin " if count > 1 else ""
             flags = " ".join(settings.arguments(settings.given))
             raise errors.UsageError(
@@ -115,37 +118,33 @@ def _wanted(settings: ReplaySettings, run: Path) -> dict[int, Record]:
 
 @contextlib.contextmanager
 def _copy(directory: RunDirectory, step: int, world: World) -> Iterator[RunDirectory]:
-    """Yields a temporary run directory, the same in all processes, with the nearest checkpoint
-    before a step; without any if there is none: then the run begins again.
+    """Yields a temporary run directory of each process with the nearest checkpoint before a step,
+    the same in all; without any if there is none: then the run begins again.
     """
     from t2t_torch.run.checkpoint_directory import CheckpointDirectory
     from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.pace import NAME
 
-    with contextlib.ExitStack() as stack:
-        path, files = "", [NAME]
-        with world.leader_first() as leads:
-            if leads:
-                path = stack.enter_context(tempfile.TemporaryDirectory())
-                checkpoints = CheckpointDirectory(directory.path).list()
-                for one in [one for one in checkpoints if one.step < step][-1:]:
-                    one.verify()
-                    Path(path, one.path.name).symlink_to(one.path.resolve())
-                    files += one.manifest().get("vocabularies", {})
-                there = [name for name in files if (directory.path / name).exists()]
-                RunDirectory(path).copy_vocabularies(there, directory.path)
-        yield RunDirectory(world.gather(path)[0])
-        world.gather("")  # all are done with it
+    with tempfile.TemporaryDirectory() as path:
+        checkpoints = CheckpointDirectory(directory.path).list()
+        before = world.gather([one.step for one in checkpoints if one.step < step][-1:])[0]
+        files = [NAME]
+        for one in [one for one in checkpoints if one.step in before]:
+            one.verify()
+            Path(path, one.path.name).symlink_to(one.path.resolve())
+            files += one.manifest().get("vocabularies", {})
+        there = [name for name in files if (directory.path / name).exists()]
+        RunDirectory(path).copy_vocabularies(there, directory.path)
+        yield RunDirectory(path)
 
 
 def _compare(
-    estimator: Estimator, wanted: Mapping[int, Record], start: Mapping[str, Any], path: Path
+    estimator: Estimator, wanted: Mapping[int, Record], starts: list[dict[str, Any]], path: Path
 ) -> int:
     """Trains to the last of some logged steps, or the first that differs; returns the exit code."""
     from t2t_torch.run.metrics_file import MetricsFile
     from t2t_torch.train.digests import StepDigests, difference
     from t2t_torch.train.estimator import train_step
-    from t2t_torch.train.run_page import machine
 
     run, world = estimator.begin(), estimator.world
     run.digests = digests = StepDigests(run, world, wanted.__contains__, checks=False)
@@ -167,15 +166,41 @@ def _compare(
         differs = difference(wanted[state.step], digests.record, digests.names)
         say(f"step {state.step}: {f'differs, {differs}' if differs else 'equal'}")
         if differs:
-            here = machine(world.device).items()
-            others = ", ".join(f"{n} {start[n]}" for n, one in here if start.get(n, one) != one)
-            reason = "a bit flipped, or this machine or that of the run computes wrongly"
-            reason = f"perhaps other roundings, as the run had {others}" if others else reason
-            say(f"It arose after step {equal}, up to step {state.step}: {reason}")
+            reasons = "; ".join(_reasons(estimator, starts, first, state.step))
+            fault = "a bit flipped, or this machine or that of the run computes wrongly"
+            say(f"It arose after step {equal}, up to step {state.step}: {reasons or fault}")
             return 1
         equal = state.step
     say(f"computed again from step {first}: the digests of {len(wanted)} logged step(s) are equal")
     return 0
+
+
+def _reasons(
+    estimator: Estimator, starts: list[dict[str, Any]], first: int, last: int
+) -> Iterator[str]:
+    """Yields why steps may differ on good machines.
+
+    Args:
+      estimator: what computed them again, with the newest settings of the run.
+      starts: the starts of the run.
+      first: step of the checkpoint.
+      last: last step that was computed again.
+    """
+    from t2t_torch.train.run_page import machine
+
+    if estimator.config.hooks:
+        yield f"perhaps the run's hooks, left out here: {errors.listed(estimator.config.hooks)}"
+    for start in starts:
+        if start["step"] > first and start.get("changes"):
+            changes = errors.listed(start["changes"])
+            yield f"perhaps settings that changed at step {start['step']}: {changes}"
+    here = machine(estimator.world.device)
+    here |= {"processes": estimator.world.size, "train_steps": estimator.train_steps}
+    before = [one for one in starts if one["step"] <= first][-1:]
+    for start in [*before, *(one for one in starts if first < one["step"] < last)]:
+        others = [f"{name} {start[name]}" for name in here if start.get(name) != here[name]]
+        if others:
+            yield f"perhaps the start at step {start['step']}, which had {errors.listed(others)}"
 
 
 def _take_evaluation(estimator: Estimator, report: Mapping[str, Any] | None) -> None:

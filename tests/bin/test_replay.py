@@ -21,6 +21,7 @@ KINDS = {
     "plain": {},
     "accumulated": {"hparams": f"{SMALL},optimizer_multistep_accumulate_steps=2"},
     "bfloat16 and an average": {"hparams": f"{SMALL},activation_dtype=bfloat16,ema_decay=0.9"},
+    "deterministic": {"deterministic_world": 2},
     "mean that waits": {"hparams": f"{SMALL},swa_patience=1", "eval_patience": 0},
     "plateau": {
         "reduce_lr_on_plateau_factor": 0.5,
@@ -108,6 +109,28 @@ def test_a_gradient_that_flipped_in_a_step_without_digests_is_found(
     said = capsys.readouterr().out
     assert "step 4: equal" in said
     assert "step 8: differs, the loss first" in said
+
+
+def test_equal_bits_on_any_number_of_processes_are_replayed_by_one(train, capsys):
+    run = train("deterministic")
+    text = (run / NAME).read_text()
+    (run / NAME).write_text(text.replace('"processes": 1', '"processes": 2'))
+    assert replay.main([f"--output_dir={run}", "--steps=1:12", "--worker_gpu=0"]) == 0
+    assert "the digests of 6 logged step(s) are equal" in capsys.readouterr().out
+
+
+def test_other_settings_and_hooks_are_named_as_reasons(arguments, tmp_path, capsys):
+    settings = {"digest_every": 2, "local_eval_frequency": 4, "train_steps": 12, "hparams": SMALL}
+    assert trainer.main([*arguments(**settings), "--pause_at_step=4"]) == 0
+    settings["hparams"] += ",learning_rate_constant=0.3"
+    assert trainer.main([*arguments(**settings), "--hooks=histograms"]) == 0
+    command = [f"--output_dir={tmp_path / 'run'}", "--worker_gpu=0"]
+    assert replay.main([*command, "--steps=6:12"]) == 0
+    capsys.readouterr()
+    assert replay.main([*command, "--steps=1:4"]) == 1
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "arose" in line]
+    assert "perhaps settings that changed at step 4: learning_rate_constant: " in said
+    assert "perhaps the run's hooks, left out here: histograms" in said
 
 
 def test_what_cannot_be_replayed_is_refused(train, tmp_path, capsys):

@@ -27,6 +27,7 @@ import pytest
 import torch
 from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
+from torch.distributed.tensor import DTensor
 
 from t2t_torch.bin.commands import decoder, exporter, trainer
 from t2t_torch.decode import journal
@@ -36,6 +37,7 @@ from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import CheckpointError
 from t2t_torch.run.checkpoint_directory import SaveError
 from t2t_torch.signals import SignalStop
+from t2t_torch.train.digests import DigestLog
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
@@ -154,8 +156,9 @@ def train(spec: Mapping[str, Any]) -> int:
         settings = {"local_eval_frequency": 0, "log_step_count_steps": 1, "eval_steps": 1}
         settings |= {"train_steps": spec["until"], **spec.get("config", {})}
         config = RunConfig(**settings)
+        hooks = [DigestLog()] if config.digest_every else []
         with (
-            Estimator(task, directory, config, world=world, stop=stop) as estimator,
+            Estimator(task, directory, config, hooks=hooks, world=world, stop=stop) as estimator,
             _with_faults(estimator, spec.get("faults", {})),
         ):
             start = estimator.begin() and estimator.state.batches_consumed
@@ -287,7 +290,10 @@ def wait_for_each_other() -> int:
 
 
 def _note(file: Path, start: int, estimator: Estimator) -> None:
-    weights = {name: value.tolist() for name, value in estimator.model.state_dict().items()}
+    weights = {
+        name: (value.full_tensor() if isinstance(value, DTensor) else value).tolist()
+        for name, value in estimator.model.state_dict().items()
+    }
     noted = {
         "start": start,
         "consumed": estimator.task.consumed,  # type: ignore[attr-defined]
@@ -310,7 +316,7 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
     Args:
       estimator: whose network is tampered with.
       faults: die: [rank, forward pass] ends a process, where the folder has no file "died" yet;
-        error: [rank, forward pass] raises one;
+        error: [rank, forward pass] raises one; flip: so flips a bit of a weight;
         nan: [rank, [passes]] makes losses of one process not finite; hang: a pass that lasts for
         ever; memory: [rank, [passes]] lets memory run out in one process;
         memory_backward: so in the backward pass; disk: no checkpoint can be written.
@@ -327,6 +333,8 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
             os._exit(9)
         if faults.get("error") == [rank, passes]:
             raise ValueError("spam")
+        if faults.get("flip") == [rank, passes]:
+            next(module.parameters()).data.view(torch.int32).view(-1)[0] ^= 1 << 20
         if faults.get("hang") == [rank, passes]:
             print("hanging", file=sys.stderr, flush=True)
             time.sleep(SECONDS)

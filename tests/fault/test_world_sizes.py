@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import time
@@ -124,6 +125,30 @@ def test_one_two_three_and_four_processes_give_equal_bits(run, tmp_path):
     parts = run("turns", 2, 3, deterministic_world=N)
     assert parts + run("turns", 4, 2, deterministic_world=N) == whole
     assert_equal_runs(tmp_path / "turns", tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("hparams", "config", "warns"),
+    [
+        (SMOOTH, {"deterministic_world": N}, False),
+        (SMOOTH, {"keep_global_batch": True}, False),
+        (f"{SMOOTH},shard_weights=True", {"keep_global_batch": True}, False),
+        (SMOOTH, {"deterministic_world": N}, True),
+    ],
+)
+def test_digests_of_another_number_of_processes_are_compared_where_they_are_equal(
+    run, tmp_path, hparams, config, warns
+):
+    run("run", 4, 2, hparams, digest_every=1, **config)
+    log = tmp_path / "run" / "digests.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[3]["gradients"][0] += warns
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shutil.rmtree(tmp_path / "run" / "ckpt-4")
+    run("run", 4, 1, hparams, digest_every=1, **config)
+    said = (tmp_path / "errors" / "0.err").read_text()
+    assert ("step 4 is not as it was before the interruption: the gradients first" in said) == warns
+    assert "resuming from step 2" in said
 
 
 @pytest.mark.parametrize(
@@ -283,6 +308,24 @@ def test_a_model_whose_gradients_or_buffers_depend_on_its_process(layers, messag
 
 
 SECONDS_TO_NAME = 30  # beside the time-out, on a busy machine; alone it takes 1
+
+
+def test_a_step_that_one_process_finds_wrong_is_saved_by_none(tmp_path, data_dir):
+    told = {
+        "data_dir": str(data_dir),
+        "output_dir": str(tmp_path / "run"),
+        "until": 9,
+        "exchange_timeout": LONGEST_EXCHANGE,
+        "config": {"digest_every": 8},
+        "faults": {"flip": [1, 3]},
+    }
+    leader, other = processes.start_world(tmp_path / "errors", 2, processes.train, told)
+    assert (leader.wait(), other.wait()) == (1, 1)
+    assert "before that of step 3, where nothing writes to it" in other.said
+    assert "rank 1 on host" in leader.said
+    assert "CorruptionError" in leader.said
+    assert "is saved" not in leader.said
+    assert CheckpointDirectory(tmp_path / "run").list() == []
 
 
 @pytest.mark.parametrize(
