@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import random
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ class FaultProxy(http.server.ThreadingHTTPServer):
     Attributes:
       fault: called with (method, path) before a request is forwarded; returns "" to forward it,
         "503", "expired", "reset", or "half" for half of the answer's body.
+      latency: longest time before a request is forwarded, in seconds; each has a random one.
       requests: (method, path) of each request.
     """
 
@@ -25,6 +28,7 @@ class FaultProxy(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.to = port
         self.fault: Callable[[str, str], str] = lambda method, path: ""
+        self.latency = 0.0
         self.requests: list[tuple[str, str]] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -42,6 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path))
+        time.sleep(random.uniform(0, self.server.latency))
         fault = self.server.fault(self.command, self.path)
         if fault == "reset":
             self._reset()

@@ -1,7 +1,7 @@
 """Runs killed at random moments, uploads among them, on a disk, S3 and Azure, by 1, 2, 4 processes.
 
-`T2T_KILLS=34` sets the number of kills for each store.  Azurite is found on the PATH, or in
-`T2T_AZURITE`; without it Azure is skipped.
+`T2T_KILLS=34` sets the number of kills for each store, `T2T_SEED=8` other moments.  Azurite is
+found on the PATH, or in `T2T_AZURITE`; without it Azure is skipped.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ PROBLEM = "algorithmic_reverse_binary40_test"
 SEGMENTS = {1: 10, 2: 20, 4: 30}
 """Number of processes -> step at which they end; four batches are a step of any number."""
 KILLS = int(os.environ.get("T2T_KILLS", "6"))
+SEED = int(os.environ.get("T2T_SEED", "7"))
+LATENCY = 0.1
+"""Longest time that a request waits before it reaches a store, in seconds."""
 AZURITE = os.environ.get("T2T_AZURITE") or shutil.which("azurite-blob")
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -104,8 +107,20 @@ def undisturbed(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> byt
 
 
 @pytest.fixture
-def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty container of an Azure server."""
+def disk(tmp_path: Path) -> tuple[str, None]:
+    """A folder, without a proxy."""
+    return str(tmp_path / "disk"), None
+
+
+@pytest.fixture
+def amazon(s3: str, proxy: FaultProxy) -> tuple[str, FaultProxy]:
+    """The URL of an empty bucket, and the proxy before it."""
+    return s3, proxy
+
+
+@pytest.fixture
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, FaultProxy]]:
+    """The URL of an empty container of an Azure server, and the proxy before it."""
     if AZURITE is None:
         pytest.skip("needs Azurite: npm install azurite, and its azurite-blob on the PATH")
     import fsspec
@@ -114,7 +129,8 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     where = f"--blobPort {port} --location {tmp_path / 'azurite'} --silent --skipApiVersionCheck"
     server = subprocess.Popen([AZURITE, *where.split()], stdout=-3, stderr=-3)
     account = f"AccountName=devstoreaccount1;AccountKey={_KEY}"
-    address = f"BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1"
+    proxy = FaultProxy(port)
+    address = f"BlobEndpoint=http://127.0.0.1:{proxy.server_address[1]}/devstoreaccount1"
     string = f"DefaultEndpointsProtocol=http;{account};{address};"
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", string)
     monkeypatch.setenv("T2T_CACHE_DIR", str(tmp_path / "a"))
@@ -124,13 +140,15 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             store.mkdir("container")
             break
         time.sleep(0.2)
-    yield "abfs://container"
+    yield "abfs://container", proxy
+    proxy.shutdown()
+    proxy.server_close()
     server.kill()
     server.wait()
     type(store).clear_instance_cache()
 
 
-@pytest.mark.parametrize("kind", ["disk", "s3", "azure"])
+@pytest.mark.parametrize("kind", ["disk", "amazon", "azure"])
 def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
     kind: str,
     request: pytest.FixtureRequest,
@@ -139,9 +157,10 @@ def test_a_run_that_is_killed_ends_with_the_weights_of_one_that_is_not(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    base = str(tmp_path / "disk") if kind == "disk" else request.getfixturevalue(kind)
-    proxy: FaultProxy | None = request.getfixturevalue("proxy") if kind == "s3" else None
-    rng, kills = random.Random(7), 0
+    base, proxy = request.getfixturevalue(kind)
+    if proxy is not None:
+        proxy.latency = LATENCY
+    rng, kills = random.Random(SEED), 0
     data, run = f"{base}/data", f"{base}/run"
     shutil.copytree(data_dir, remote.resolve(data), dirs_exist_ok=True)
     remote.push(remote.resolve(data))
