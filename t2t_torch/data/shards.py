@@ -232,7 +232,8 @@ class Shards:
         return self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shards, (self.data_dir, self.manifest, *self.splits)
+        given = (self.data_dir, self.manifest, *self.splits)
+        return Shards, given, {"_cache_gb": self._cache_gb}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -278,8 +279,9 @@ class Shards:
 
     def _open(self, shard: ShardEntry) -> list[pa.RecordBatch]:
         """Maps a shard; that of an object store is fetched if it is not here, and verified."""
-        path = path_inside(self.data_dir, shard.file)
-        fetch(path, sha256=shard.sha256, cache_gb=self._cache_gb)
+        if self.is_remote:
+            path = path_inside(self.data_dir, shard.file)
+            fetch(path, sha256=shard.sha256, cache_gb=self._cache_gb)
         return _read_batches(self.data_dir, self.manifest, shard)
 
     def prefetch(self, *parts: range) -> None:

@@ -86,10 +86,12 @@ def test_values_are_views_of_the_mapped_file(data_dir):
 
 def test_shards_can_be_sent_to_another_process(data_dir):
     shards = Shards.open(data_dir, "toy", Split.TRAIN)
+    shards._cache_gb = 2.5  # that of the flag, which the other process does not have
     payload = pickle.dumps(shards)
     copy = pickle.loads(payload)
     assert lists_of(copy, "inputs") == INPUTS
     assert copy.fingerprint == shards.fingerprint
+    assert copy._cache_gb == 2.5
 
 
 def test_arrow_readers_of_others_can_read_a_shard(data_dir):
