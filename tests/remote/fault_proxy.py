@@ -46,7 +46,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path))
-        time.sleep(random.uniform(0, self.server.latency))
+        if self.server.latency:
+            time.sleep(random.uniform(0, self.server.latency))
         fault = self.server.fault(self.command, self.path)
         if fault == "reset":
             self._reset()
@@ -65,6 +66,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         connection.request(self.command, self.path, body, headers | {"Host": self.headers["Host"]})
         answer = connection.getresponse()
         content = answer.read()
+        connection.close()
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("connection", "transfer-encoding", "content-length", "date"):
