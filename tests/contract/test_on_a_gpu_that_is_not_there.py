@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from t2t_torch import registry, testing
 from t2t_torch.distributed import network
@@ -36,6 +37,30 @@ WAITING = {
 }
 """Functions in which a GPU is waited for, and why."""
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique")
+
+
+OF_VALUES = {
+    "linear": "trims n-grams, on a CPU alone",
+    "rnng": "composes only the rows that reduce",
+}
+"""Models whose calls depend on the values of a batch, and why."""
+
+
+class Calls(TorchDispatchMode):
+    """Records the calls of torch's kernels with the shapes of their results, and the devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, list[torch.Size]]] = []
+        self.devices: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        made = function(*args, **(kwargs or {}))
+        results = [one for one in tree_leaves(made) if isinstance(one, torch.Tensor)]
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        self.calls.append((function.name(), [one.shape for one in results]))
+        self.devices |= {one.device.type for one in [*results, *given]}
+        return made
 
 
 def place_of(frames: Iterable[traceback.FrameSummary]) -> str:
@@ -99,8 +124,12 @@ def test_steps_run_on_tensors_without_contents(name, number, monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)  # `meta` has none
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     for step, model, batch in steps_of(name, number):
+        model.to("meta")
+        batch = {key: value.to("meta") for key, value in batch.items()}
         try:
-            step(model.to("meta"), {key: value.to("meta") for key, value in batch.items()})
+            with Calls() as calls:
+                step(model, batch)
+            assert calls.devices == {"meta"}  # a graph of CUDA copies nothing from the host
         except (
             NotImplementedError,
             RuntimeError,
@@ -118,6 +147,21 @@ def test_steps_read_no_values(name, number):
         with Watch() as watch:
             step(model, batch)
         assert {*watch.places} <= OF_A_CPU | {*WAITING}, step.__name__
+
+
+@pytest.mark.sample(15)
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_batches_of_equal_shapes_call_the_same_kernels(name, number):
+    """As CUDA graphs need it: what is recorded with one batch is replayed with another."""
+    features = list(testing.features_for(registry.model(name)))[number]
+    for step, model, _ in steps_of(name, number):
+        found = []
+        for seed in (1, 2):
+            model.zero_grad()
+            with Calls() as calls:
+                step(model, random_batch(features, seed=seed))
+            found.append(calls.calls)
+        assert found[0] == found[1] or name in OF_VALUES, step.__name__
 
 
 @pytest.mark.slow
