@@ -123,6 +123,8 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return
     monkeypatch.setattr(sys, "stdin", io.StringIO("one two\nns=2\none two\nq\n"))
     small = SMALL[name]
+    if "--runner=local" in arguments:  # its tasks are the processes
+        small = [one for one in small if not one.startswith("--num_concurrent_processes")]
     if ">" in arguments:  # what a shell would do with it
         *arguments, _, file = arguments
         printed = io.StringIO()
