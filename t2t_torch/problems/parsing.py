@@ -36,8 +36,8 @@ _FILES = {
 }
 
 
-class _SpelledWords(Text2TreeProblem):
-    """Settings of the problems on words and their spelling."""
+class _SpelledSentences(Text2TreeProblem):
+    """Settings of the problems that parse words by their spelling, too."""
 
     min_word_count = 2
     word_characters = 16
@@ -45,7 +45,7 @@ class _SpelledWords(Text2TreeProblem):
 
 
 @register_problem("parsing_treebank_sample")
-class ParsingTreebankSample(_SpelledWords):
+class ParsingTreebankSample(_SpelledSentences):
     """Parses words into phrase structure, without traces, with bare categories (NP-SBJ-1 is NP).
 
     The raw file is `treebank.zip`, or its content: `combined/wsj_{0001..0199}.mrg`.  There is no
@@ -104,7 +104,7 @@ _UNSUPPORTED = "[IN:UNSUPPORTED"
 
 
 @register_problem("semantic_parse_top")
-class SemanticParseTop(_SpelledWords):
+class SemanticParseTop(_SpelledSentences):
     """Parses the words of a request into a tree of intents and slots.
 
     The raw files are `{train,eval,test}.tsv` with request, words and tree, or
