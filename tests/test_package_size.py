@@ -26,7 +26,7 @@ MOST_FEATURE_METHODS = 16
 MOST_PROBLEM_METHODS = 18
 MOST_KIND_READS = 13
 MOST_DUPLICATES = 1
-MOST_SMALL_FUNCTIONS = 198
+MOST_SMALL_FUNCTIONS = 196
 """The figures as they are: they only fall, to 440 files and 66,000 lines."""
 
 PREDICATES = frozenset(
@@ -48,7 +48,7 @@ REGISTRY_FOLDERS = (
 
 MOST_OF_PACKAGES = {
     "bin": 680, "data": 2963, "declaration": 3448, "decode": 4710, "distributed": 845,
-    "export": 4357, "features": 1611, "interop": 5613, "layers": 2692, "objectives": 244,
+    "export": 4349, "features": 1603, "interop": 5613, "layers": 2692, "objectives": 244,
     "optim": 529, "pipeline": 1913, "problem_types": 1010, "readers": 3488, "remote": 652,
     "reports": 2606, "root": 5461, "run": 2236, "run_kinds": 184, "runtime": 1328, "serve": 2530,
     "text": 2296, "train": 4919, "trial": 5010, "tune": 2093, "workflows": 5650,

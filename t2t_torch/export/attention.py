@@ -224,36 +224,25 @@ def add_attention(
       wanted: if false, the pass is skipped and the attention is empty, [] bool.
     """
     branch, nothing = graph.body("attention"), graph.body("no_attention")
-    attention = _attention(branch, network, initial, ids, encoders)
+    read_ids = branch.add("Unsqueeze", ids[0], [1])  # [B, 1, S]
+    # Pad by one position, so that there is at least one.
+    written_ids = branch.add("Pad", ids[1], [0, 0, 0, 0, 0, 1], PAD)
+    read, written = (
+        _words(encoder, each)
+        for encoder, each in zip(encoders, (read_ids, written_ids), strict=True)
+    )
+    weights = _weights(branch, network, initial, written_ids)  # [B, n, T, S]
+    of_words = written.parts.Transpose(perm=[0, 1, 3, 2])  # [B, n, W, T]
+    sums = of_words.MatMul(weights).MatMul(read.parts)  # [B, n, W, R]
+    means = sums / of_words.ReduceSum([3]).Max(1.0)
+    mask = written.mask.Unsqueeze([3]) & read.mask.Unsqueeze([2])
+    attention = WordAttention(where(mask, means, -1.0), read.names.Squeeze([1]), written.names)
     for name, value in zip(WordAttention._fields, attention, strict=True):
         dtype, rank = _FORMS[name]
         branch.output(name, value, dtype, [None] * rank)
         empty = nothing.constant(np.empty((0,) * rank, object if dtype == "string" else dtype))
         nothing.output(name, empty, dtype, [None] * rank)
     return WordAttention(*graph.several(3, "If", wanted, then_branch=branch, else_branch=nothing))
-
-
-def _attention(
-    graph: Graph,
-    network: AttentionNetwork,
-    initial: Mapping[str, Proxy],
-    ids: tuple[Proxy, Proxy],
-    encoders: tuple[TextEncoder, TextEncoder],
-) -> WordAttention:
-    """Returns the attention of `add_attention` if it is wanted."""
-    read_ids = graph.add("Unsqueeze", ids[0], [1])  # [B, 1, S]
-    # Pad by one position, so that there is at least one.
-    written_ids = graph.add("Pad", ids[1], [0, 0, 0, 0, 0, 1], PAD)
-    read, written = (
-        _words(encoder, each)
-        for encoder, each in zip(encoders, (read_ids, written_ids), strict=True)
-    )
-    weights = _weights(graph, network, initial, written_ids)  # [B, n, T, S]
-    of_words = written.parts.Transpose(perm=[0, 1, 3, 2])  # [B, n, W, T]
-    sums = of_words.MatMul(weights).MatMul(read.parts)  # [B, n, W, R]
-    means = sums / of_words.ReduceSum([3]).Max(1.0)
-    mask = written.mask.Unsqueeze([3]) & read.mask.Unsqueeze([2])
-    return WordAttention(where(mask, means, -1.0), read.names.Squeeze([1]), written.names)
 
 
 def _weights(

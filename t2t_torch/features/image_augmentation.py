@@ -60,12 +60,13 @@ def shift(picture: Picture, rng: np.random.Generator, share: float = 0.1) -> Pic
     height, width, _ = picture.shape
     down = round(float(rng.uniform(-share, share)) * height)
     right = round(float(rng.uniform(-share, share)) * width)
-    return _moved(picture, down, right, 0)
+    return _moved(picture, down, right)
 
 
-def _moved(picture: Picture, down: int, right: int, fill: int) -> Picture:
+def _moved(picture: Picture, down: int, right: int) -> Picture:
+    """Returns the picture moved by pixels; zeros fill the rest."""
     height, width, _ = picture.shape
-    result = np.full_like(picture, fill)
+    result = np.zeros_like(picture)
     rows = slice(max(down, 0), min(height + down, height))
     columns = slice(max(right, 0), min(width + right, width))
     result[rows, columns] = picture[
@@ -181,14 +182,10 @@ def _affine(picture: Picture, matrix: tuple[float, ...]) -> Picture:
     )
 
 
-def _translate_x(picture: Picture, level: float, sign: float) -> Picture:
-    right = min(round(0.3 * level * picture.shape[1]), picture.shape[1])
-    return _moved(picture, 0, int(sign) * right, 0)
-
-
-def _translate_y(picture: Picture, level: float, sign: float) -> Picture:
-    down = min(round(0.3 * level * picture.shape[0]), picture.shape[0])
-    return _moved(picture, int(sign) * down, 0, 0)
+def _translate(picture: Picture, level: float, sign: float, *, axis: int) -> Picture:
+    side = picture.shape[axis]
+    distance = int(sign) * min(round(0.3 * level * side), side)
+    return _moved(picture, distance * (axis == 0), distance * (axis == 1))
 
 
 def _solarize(picture: Picture, level: float, sign: float) -> Picture:
@@ -214,8 +211,8 @@ _OPERATIONS: Sequence[Callable[[Picture, float, float], Picture]] = (
     functools.partial(_enhanced, name="Sharpness"),
     lambda picture, level, sign: _affine(picture, (1, 0.3 * level * sign, 0, 0, 1, 0)),
     lambda picture, level, sign: _affine(picture, (1, 0, 0, 0.3 * level * sign, 1, 0)),
-    _translate_x,
-    _translate_y,
+    functools.partial(_translate, axis=1),
+    functools.partial(_translate, axis=0),
 )
 
 

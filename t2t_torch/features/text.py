@@ -58,11 +58,10 @@ class Text(Feature):
         for value in values:
             if not isinstance(value, str):
                 raise DataError(f"{reprlib.repr(value)} is no text, where one was expected.")
-        batch = self.encoder.encode_batch(values)
-        if self.add_eos:
-            for ids in batch:
-                ids.append(EOS)
-        return batch
+        return self._ended(self.encoder.encode_batch(values))
+
+    def _ended(self, batch: list[list[int]]) -> list[list[int]]:
+        return [[*ids, EOS] for ids in batch] if self.add_eos else batch
 
     def decode(self, ids: Iterable[int]) -> Any:
         """Returns the text before the first `EOS`, `PAD` skipped."""
@@ -94,11 +93,7 @@ class Words(Text):
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
         """Returns the ids of lists of words; DataError if a word is empty or contains a space."""
-        batch = [list(itertools.chain.from_iterable(words)) for words in self.by_word(values)]
-        if self.add_eos:
-            for ids in batch:
-                ids.append(EOS)
-        return batch
+        return self._ended([list(itertools.chain.from_iterable(w)) for w in self.by_word(values)])
 
     def by_word(self, values: Sequence[Any]) -> list[list[list[int]]]:
         """Returns the ids, at least one, of each word of each list."""

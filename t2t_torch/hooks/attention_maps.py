@@ -77,15 +77,13 @@ class AttentionMaps(Hook):
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
         """Draws the figures.  All processes compute: weights may be sharded."""
-        average = estimator.run.average if estimator.run is not None else None
-        applied = average.applied(estimator.model) if average else contextlib.nullcontext()
         drawn = _drawn(estimator)
         for one in drawn:
             if (one.name, split) not in self._sentences:
                 batches = one.task.eval_batches(split, rank=0, world_size=1)
                 first = _sentence(itertools.islice(batches, _SEARCHED), one.features)
                 self._sentences[one.name, split] = first
-        with applied, estimator.precision.autocast(), torch.no_grad():
+        with estimator.averaged(), estimator.precision.autocast(), torch.no_grad():
             attention = [
                 _weights(
                     one.model.eval(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -80,8 +79,7 @@ class Predictions(Hook):
         if not estimator.world.leads or not directory.exists:
             return
         if estimator.world.size == 1:  # sharded weights need all processes
-            average = estimator.run.average if estimator.run is not None else None
-            with average.applied(estimator.model) if average else contextlib.nullcontext():
+            with estimator.averaged():
                 self._recorder.decode()
         content = {
             "step": estimator.state.step,

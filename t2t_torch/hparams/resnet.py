@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparam_groups import ImageHParams
+from t2t_torch.hparam_groups import ImageHParams, one_cycle
 from t2t_torch.registry import register_hparams
 
 
@@ -157,15 +157,12 @@ def _one_cycle(hparams: ResnetHParams, peak: float, warmup: int) -> ResnetHParam
     The usual recipe for small pictures: He et al. 2019, arXiv:1812.01187, section 5 (no cycle), and
     github.com/davidcpage/cifar10-fast, with Nesterov momentum and weight decay.
     """
-    return hparams.replace(
+    return one_cycle(hparams, peak, warmup).replace(
         initial_kernel_size=3,
         final_norm=True,
         batch_size=128,
         weight_decay=5e-4,
         label_smoothing=0.1,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=peak,
-        learning_rate_warmup_steps=warmup,
     )
 
 

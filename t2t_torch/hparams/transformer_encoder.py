@@ -132,7 +132,7 @@ class VitHParams(TransformerEncoderHParams, ImageHParams):
 
 
 def _of_width(hidden_size: int, layers: int, patch_size: int) -> VitHParams:
-    return VitHParams().replace(
+    return one_cycle(VitHParams(), 1e-3, 10_000).replace(
         hidden_size=hidden_size,
         num_hidden_layers=layers,
         num_heads=max(1, hidden_size // 64),
@@ -156,9 +156,6 @@ def _of_width(hidden_size: int, layers: int, patch_size: int) -> VitHParams:
         optimizer_adam_epsilon=1e-8,
         weight_decay=1e-4,
         clip_grad_norm=1.0,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=1e-3,
-        learning_rate_warmup_steps=10_000,
     )
 
 

@@ -85,6 +85,13 @@ class Embedding(nn.Module):
         return ids
 
 
+def first_input(model: Any) -> Tensor | None:
+    """Returns the first input of a model's decoder, by `decoder_start_id`, [H]; None: zeros."""
+    table = model.modalities["targets"].bottom
+    vector: Tensor | None = table.vector(model.hparams.decoder_start_id)
+    return vector
+
+
 class Softmax(nn.Module):
     """Output layer of logits.
 

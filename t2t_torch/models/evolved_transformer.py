@@ -121,7 +121,6 @@ class EvolvedDecoderLayer(_Sublayers):
         self.first_attention = with_relative_keys(
             self_attention(doubled, hparams.furthest), doubled
         )
-        self.has_memory = has_memory
         if has_memory:
             self.first_memory, self.second_memory = (
                 CrossAttention(

@@ -22,6 +22,7 @@ from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.pooling import masked_softmax, shift_right
 from t2t_torch.layers.recurrent import LSTM, Memory, RowState
 from t2t_torch.layers.tokens import EncoderOutput, SequenceLSTMEncoder, TwoWayLSTMEncoder
+from t2t_torch.modalities.text import first_input
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
@@ -263,7 +264,7 @@ class LSTMSeq2seqAttention(T2TModel):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         state = self._start(self.encoder(features))
-        x = shift_right(features["targets"].embedded, self._first_input)
+        x = shift_right(features["targets"].embedded, first_input(self))
         outputs = []
         for read in x.unbind(1):
             output, state = self._read(read, state)
@@ -278,7 +279,7 @@ class LSTMSeq2seqAttention(T2TModel):
     def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
         """Runs a decoding step; see `T2TModel.step`."""
         x = self.embed("targets", ids)
-        if (first := self._first_input) is not None:
+        if (first := first_input(self)) is not None:
             x = torch.where((ids == PAD)[:, None], first.to(x.dtype), x)
         output, after = self._read(x, state)
         if state.watches:
@@ -287,13 +288,6 @@ class LSTMSeq2seqAttention(T2TModel):
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             after = dataclasses.replace(after, attended=attended, watches=True)
         return self.top(Hidden(output), "targets"), after
-
-    @property
-    def _first_input(self) -> Tensor | None:
-        """The first input of the decoder, [E]; None: zeros."""
-        table: Any = self.modalities["targets"].bottom
-        vector: Tensor | None = table.vector(self.hparams.decoder_start_id)
-        return vector
 
     def _start(self, encoded: EncoderOutput) -> AttendingState:
         """Returns the initial state of the decoder."""

@@ -47,6 +47,7 @@ from t2t_torch.layers.transformer_layer import (
     stack_output,
     with_relative_keys,
 )
+from t2t_torch.modalities.text import first_input
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
@@ -70,7 +71,6 @@ class DecoderLayer(nn.Module):
         self.attention_before = Preprocess(hparams)
         self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.attention_after = Postprocess(hparams)
-        self.has_memory = has_memory
         if has_memory:
             self.memory_attention_before = Preprocess(hparams)
             self.memory_attention = CrossAttention(
@@ -395,7 +395,7 @@ class Transformer(T2TModel):
           x: the decoder's inputs; None: the targets shifted right.
         """
         if x is None:
-            x = shift_right(targets.embedded, self._start, targets.positions)
+            x = shift_right(targets.embedded, first_input(self), targets.positions)
         x = self.dropout(self.positions(x, targets.positions))
         mark_data(self.decoder, targets.mask)
         x = self._run_decoder(x, targets, mask, memory, memory_mask)
@@ -425,13 +425,6 @@ class Transformer(T2TModel):
         for layer in self.decoder:
             x = layer(x, near, memory, memory_mask)
         return x
-
-    @property
-    def _start(self) -> Tensor | None:
-        """The first input of the decoder, [H]; None: zeros."""
-        table: Any = self.modalities["targets"].bottom
-        vector: Tensor | None = table.vector(self.hparams.decoder_start_id)
-        return vector
 
     def _encode(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
         """Returns the output of the encoder and its mask.  [B, S, H], [B, S] bool."""
@@ -553,7 +546,7 @@ class Transformer(T2TModel):
             lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses, 0)  # [R]
             positions = lengths[:, None] + positions
         x = self._embedded(ids[:, None])  # [R, 1, H]
-        if (start := self._start) is not None:
+        if (start := first_input(self)) is not None:
             x = torch.where((ids == PAD)[:, None, None], start.to(x.dtype), x)
         seen: list[Tensor] | None = [] if state.watches else None
         x = self._run_step(self.positions(x, positions), state, seen)

@@ -8,6 +8,7 @@ the decoder those up to the current one.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,12 @@ class UniversalTransformerState(TransformerState):
     halting: Tensor = dataclasses.field(default_factory=lambda: torch.zeros(0, 0))
 
 
+def _of_block(hparams: Any, **layers: int) -> Any:
+    """Returns the hyperparameters of the block; each step may add the signal of the positions."""
+    adds_positions = hparams.add_position_timing_signal and hparams.pos == "timing"
+    return hparams.replace(**layers, **({"pos": "none"} if adds_positions else {}))
+
+
 @register_model
 class UniversalTransformer(Transformer):
     """Encoder and decoder of one block of layers each, applied several times."""
@@ -59,9 +66,7 @@ class UniversalTransformer(Transformer):
             "num_inrecurrence_layers is the depth of the block.",
         )
         layers = hparams.num_inrecurrence_layers
-        block = hparams.replace(num_encoder_layers=layers, num_decoder_layers=layers)
-        if hparams.add_position_timing_signal and hparams.pos == "timing":
-            block = block.replace(pos="none")
+        block = _of_block(hparams, num_encoder_layers=layers, num_decoder_layers=layers)
         super().__init__(block, features)
         self.hparams = hparams
         if self.has_encoder:
@@ -141,11 +146,8 @@ class UniversalTransformerEncoder(TransformerEncoder):
     hparams: UniversalTransformerEncoderHParams
 
     def __init__(self, hparams: UniversalTransformerEncoderHParams, features: Features) -> None:
-        block = hparams.replace(
-            num_hidden_layers=hparams.num_inrecurrence_layers, num_encoder_layers=0
-        )
-        if hparams.add_position_timing_signal and hparams.pos == "timing":
-            block = block.replace(pos="none")
+        layers = hparams.num_inrecurrence_layers
+        block = _of_block(hparams, num_hidden_layers=layers, num_encoder_layers=0)
         super().__init__(block, features)
         self.hparams = hparams
         self.encoder_recurrence = DepthRecurrence(hparams)

@@ -34,15 +34,7 @@ READS = ("optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon
 @reads(*READS)
 def adam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
     """Adam.  Kingma and Ba 2015, arXiv:1412.6980, with tensor2tensor's epsilon."""
-    optimizer = torch.optim.Adam(
-        parameters,
-        lr=0.0,
-        betas=(hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2),
-        eps=hparams.optimizer_adam_epsilon,
-        fused=True,
-    )
-    optimizer.register_step_pre_hook(_UncorrectedEpsilon(hparams))
-    return optimizer
+    return _fused(torch.optim.Adam, parameters, hparams)
 
 
 @register_optimizer
@@ -66,15 +58,31 @@ def adam_w(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer
 
     Vectors (biases, layer norms) do not decay.
     """
-    optimizer = torch.optim.AdamW(
-        decaying(parameters, hparams.weight_decay),
-        lr=0.0,
-        betas=(hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2),
-        eps=hparams.optimizer_adam_epsilon,
-        fused=True,
-    )
+    return _fused(torch.optim.AdamW, decaying(parameters, hparams.weight_decay), hparams)
+
+
+@register_optimizer
+@reads(*READS)
+def radam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
+    """Adam without warm-up: uses plain descent while its second moment covers few steps.
+
+    Liu et al. 2020, arXiv:1908.03265.  Weight decay is part of the loss.
+    """
+    return torch.optim.RAdam(parameters, lr=0.0, **_moments(hparams))
+
+
+def _fused(
+    kind: type[torch.optim.Adam], parameters: Iterable[Any], hparams: HParams
+) -> torch.optim.Optimizer:
+    """Returns a fused optimizer of this kind with tensor2tensor's epsilon."""
+    optimizer = kind(parameters, lr=0.0, fused=True, **_moments(hparams))
     optimizer.register_step_pre_hook(_UncorrectedEpsilon(hparams))
     return optimizer
+
+
+def _moments(hparams: HParams) -> dict[str, Any]:
+    betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
+    return {"betas": betas, "eps": hparams.optimizer_adam_epsilon}
 
 
 class _UncorrectedEpsilon:
@@ -100,18 +108,3 @@ class _UncorrectedEpsilon:
             # The moments of frozen parameters start when they are unfrozen.
             started = max(updates - group.get("unfreeze_step", 0), 0) + 1
             group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**started)
-
-
-@register_optimizer
-@reads(*READS)
-def radam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Adam without warm-up: uses plain descent while its second moment covers few steps.
-
-    Liu et al. 2020, arXiv:1908.03265.  Weight decay is part of the loss.
-    """
-    return torch.optim.RAdam(
-        parameters,
-        lr=0.0,
-        betas=(hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2),
-        eps=hparams.optimizer_adam_epsilon,
-    )

@@ -36,8 +36,16 @@ _FILES = {
 }
 
 
+class _SpelledSentences(Text2TreeProblem):
+    """Settings of the problems that parse words by their spelling, too."""
+
+    min_word_count = 2
+    word_characters = 16
+    word_shape = True
+
+
 @register_problem("parsing_treebank_sample")
-class ParsingTreebankSample(Text2TreeProblem):
+class ParsingTreebankSample(_SpelledSentences):
     """Parses words into phrase structure, without traces, with bare categories (NP-SBJ-1 is NP).
 
     The raw file is `treebank.zip`, or its content: `combined/wsj_{0001..0199}.mrg`.  There is no
@@ -47,9 +55,6 @@ class ParsingTreebankSample(Text2TreeProblem):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = _FILES
     approx_vocab_size = 2**13
-    min_word_count = 2
-    word_characters = 16
-    word_shape = True
     suggested_flags = "--model=rnng --hparams_set=rnng_treebank --train_steps=4000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
@@ -99,7 +104,7 @@ _UNSUPPORTED = "[IN:UNSUPPORTED"
 
 
 @register_problem("semantic_parse_top")
-class SemanticParseTop(Text2TreeProblem):
+class SemanticParseTop(_SpelledSentences):
     """Parses the words of a request into a tree of intents and slots.
 
     The raw files are `{train,eval,test}.tsv` with request, words and tree, or
@@ -110,9 +115,6 @@ class SemanticParseTop(Text2TreeProblem):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
     sources = _TOP_FILES
     approx_vocab_size = 2**14
-    min_word_count = 2
-    word_characters = 16
-    word_shape = True
     suggested_flags = "--model=rnng --hparams_set=rnng_top --train_steps=9000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:

@@ -99,21 +99,26 @@ _CHUNKS_TRAIN, _CHUNKS_TEST = mirrored(
 _CHUNKS_COLUMNS = ("word", "pos", "chunk")
 
 
+class _SpelledWords(Text2TagsProblem):
+    """Settings of the problems on lower-case words and their spelling."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
+    approx_vocab_size = 2**14
+    min_word_count = 2
+    lower_case_words = True
+    word_characters = 16
+    word_shape = True
+
+
 @register_problem("chunking_conll2000")
-class ChunkingConll2000(Text2TagsProblem):
+class ChunkingConll2000(_SpelledWords):
     """Tags words with phrase chunks: B-NP, I-NP, O, ...
 
     The raw files are `train.txt` and `test.txt`.  There is no development split: the last tenth of
     the training sentences is EVAL.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
     sources = (_CHUNKS_TRAIN, _CHUNKS_TEST)
-    approx_vocab_size = 2**14
-    min_word_count = 2
-    lower_case_words = True
-    word_characters = 16
-    word_shape = True
     suggested_flags = (
         "--model=bilstm_tagger --hparams_set=bilstm_tagger_conll2000 --train_steps=1400"
     )
@@ -175,20 +180,14 @@ _UD_FILES = mirrored(
 
 
 @register_problem("pos_ud_english_ewt")
-class PosUdEnglishEwt(Text2TagsProblem):
+class PosUdEnglishEwt(_SpelledWords):
     """Tags words with universal parts of speech (NOUN, VERB, ...).
 
     The raw files are `en_ewt-ud-{train,dev,test}.conllu`; other releases work too.
     """
 
-    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
     sources: ClassVar = dict(zip(Split, _UD_FILES, strict=True))
     metrics = ("accuracy", "accuracy_per_sequence")  # one tag per word, no spans
-    approx_vocab_size = 2**14
-    min_word_count = 2
-    lower_case_words = True
-    word_characters = 16
-    word_shape = True
     suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_ud --train_steps=1200"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:

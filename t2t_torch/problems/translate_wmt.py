@@ -18,26 +18,28 @@ from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
+
+def _wmt(address: str, sha256: str | None = None) -> RawFile:
+    """Returns a file of the workshop's hosts, which serve both https and http."""
+    return published("wmt", *both_schemes(address), sha256=sha256)
+
+
 # The checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
-COMMON_CRAWL = published(
-    "wmt",
-    *both_schemes("www.statmt.org/wmt13/training-parallel-commoncrawl.tgz"),
-    sha256="c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+COMMON_CRAWL = _wmt(
+    "www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+    "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
 )
-EUROPARL = published(
-    "wmt",
-    *both_schemes("www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"),
-    sha256="0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+EUROPARL = _wmt(
+    "www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+    "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
 )
-NEWS_COMMENTARY = published(
-    "wmt",
-    *both_schemes("data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz"),
-    sha256="17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
+NEWS_COMMENTARY = _wmt(
+    "data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
+    "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
 )
-EVALUATION_SETS = published(
-    "wmt",
-    *both_schemes("data.statmt.org/wmt19/translation-task/dev.tgz"),
-    sha256="7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
+EVALUATION_SETS = _wmt(
+    "data.statmt.org/wmt19/translation-task/dev.tgz",
+    "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
 )
 
 _CHECKED: Mapping[Split, int] = {Split.TRAIN: 100, Split.EVAL: 1}
@@ -87,20 +89,17 @@ class TranslateEndeWmtCharacters(TranslateEndeWmt32k):
 
 
 # The checksums are from TensorFlow Datasets, url_checksums/wmt{13,14}_translate.txt.
-_NEWS_COMMENTARY_9 = published(
-    "wmt",
-    *both_schemes("www.statmt.org/wmt14/training-parallel-nc-v9.tgz"),
-    sha256="cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+_NEWS_COMMENTARY_9 = _wmt(
+    "www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+    "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
 )
-_GIGA = published(
-    "wmt",
-    *both_schemes("www.statmt.org/wmt10/training-giga-fren.tar"),
-    sha256="3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
+_GIGA = _wmt(
+    "www.statmt.org/wmt10/training-giga-fren.tar",
+    "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
 )
-_UN_FR = published(
-    "wmt",
-    *both_schemes("www.statmt.org/wmt13/training-parallel-un.tgz"),
-    sha256="29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
+_UN_FR = _wmt(
+    "www.statmt.org/wmt13/training-parallel-un.tgz",
+    "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
 )
 # No checksum is published.
 _MILLION = published(
@@ -198,10 +197,7 @@ _CWMT_PAIRS = (
     *((f"datum2017/Book{i}_en.txt", f"datum2017/Book{i}_cn.txt") for i in range(1, 21)),
 )
 _ENZH_OPTIONAL = (
-    *(
-        ParallelCorpus(member(_CWMT, f"cwmt/{first}"), member(_CWMT, f"cwmt/{second}"))
-        for first, second in _CWMT_PAIRS
-    ),
+    *(_corpus(_CWMT, "cwmt/", first, second) for first, second in _CWMT_PAIRS),
     _corpus(_UN, "en-zh/UNv1.0.en-zh", ".en", ".zh"),
 )
 
@@ -293,15 +289,13 @@ class TranslateEncsWmtCharacters(TranslateEncsWmt32k):
     vocab_type = VocabType.CHARACTER
 
 
-_EUROPARL_RO = published("wmt", *both_schemes("www.statmt.org/europarl/v7/ro-en.tgz"))
+_EUROPARL_RO = _wmt("www.statmt.org/europarl/v7/ro-en.tgz")
 _SETIMES_RO = published(
     "setimes",
     "https://object.pouta.csc.fi/OPUS-SETIMES/v2/moses/en-ro.txt.zip",
     "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
 )
-_DEV_RO = published(
-    "wmt", *both_schemes("data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz")
-)
+_DEV_RO = _wmt("data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz")
 
 
 @register_problem("translate_enro_wmt8k")
@@ -337,10 +331,9 @@ class TranslateEnroWmtCharacters(TranslateEnroWmt8k):
 
 
 # Checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
-_EUROPARL_8 = published(
-    "wmt",
-    *both_schemes("data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz"),
-    sha256="953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
+_EUROPARL_8 = _wmt(
+    "data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz",
+    "953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
 )
 _PARACRAWL = published(
     "wmt",
@@ -348,10 +341,9 @@ _PARACRAWL = published(
     "paracrawl-release1.en-et.zipporah0-dedup-clean.tgz",
     sha256="1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
 )
-_RAPID = published(
-    "wmt",
-    *both_schemes("data.statmt.org/wmt18/translation-task/rapid2016.tgz"),
-    sha256="41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
+_RAPID = _wmt(
+    "data.statmt.org/wmt18/translation-task/rapid2016.tgz",
+    "41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
 )
 _DEV_ET = published(
     "wmt", "https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz"
@@ -416,6 +408,10 @@ def _enid(name: str) -> RawFile:
     return RawFile(f"{name}.tgz", ("enid", ""), (f"{mirror}{name}.tgz",))
 
 
+def _iwslt(name: str) -> ParallelCorpus:
+    return _corpus(_enid(name), name, ".en", ".id")
+
+
 def _panl(subject: str, words: str) -> ParallelCorpus:
     archive = _enid(f"PANL-BPPT-{subject}-EN-ID-{words}")
     return _corpus(archive, f"PANL-BPPT-{subject}", f"-EN-{words}.txt", f"-ID-{words}.txt")
@@ -431,18 +427,11 @@ class TranslateEnidIwslt32k(TranslateProblem):
     shards: ClassVar[Mapping[Split, int]] = _CHECKED
     corpora: ClassVar = {
         Split.TRAIN: (
-            _corpus(_enid("IWSLT17.train.en-id"), "IWSLT17.train.en-id", ".en", ".id"),
+            _iwslt("IWSLT17.train.en-id"),
             _panl("ECO", "150Kw"),
             _panl("INT", "150Kw"),
             _panl("SCI", "100Kw"),
             _panl("SPO", "100Kw"),
         ),
-        Split.EVAL: (
-            _corpus(
-                _enid("IWSLT17.TED.tst2017plus.en-id"),
-                "IWSLT17.TED.tst2017plus.en-id",
-                ".en",
-                ".id",
-            ),
-        ),
+        Split.EVAL: (_iwslt("IWSLT17.TED.tst2017plus.en-id"),),
     }

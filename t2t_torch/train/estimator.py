@@ -514,6 +514,11 @@ class Estimator:
         run = self.run
         return (run.network if run is not None and run.is_sharded else self.model).eval()
 
+    def averaged(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context in which the model has its averaged weights, if the run keeps them."""
+        average = self.run.average if self.run is not None else None
+        return average.applied(self.model) if average is not None else contextlib.nullcontext()
+
     @torch.no_grad()
     def evaluate(self, split: mode.Split | None = None) -> dict[str, float]:
         """Returns the metrics of the current weights, and writes them to the summaries.
@@ -533,10 +538,9 @@ class Estimator:
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
         limit = self.config.eval_steps
         share = -(-max(limit - rank, 0) // size) if limit else None  # batches of this process
-        average = self.run.average if self.run is not None else None
         for hook in self.hooks:
             hook.before_evaluation(self, split)
-        with average.applied(self.model) if average is not None else contextlib.nullcontext():
+        with self.averaged():
             shown = self._progress.evaluation(batches, share, split.value)
             for batch, counts in in_step(shown, self.run, self.world, self._stop):
                 on_device = self.task.batches.to_device(batch, self.world.device)
