@@ -30,10 +30,13 @@ from t2t_torch.settings import Settings, hp
 class Executor(contextlib.AbstractContextManager["Executor"], ABC):
     """Runs ranks and waits for them; a subclass is registered by `@register_executor`.
 
-    Entered as a context manager while it is used.
+    It is made before a command changes anything, and entered as a context manager while it is used.
 
     Args:
       options: options by name, of `--runner_option`; "" for one without a value.
+
+    Raises:
+      UsageError: the options do not fit, or a program is missing; of a subclass.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -78,7 +81,7 @@ class RunnerSettings(Settings):
 
         Raises:
           RegistryError: there is no executor of this name.
-          UsageError: there are options, but no executor.
+          UsageError: as `Executor`; or there are options, but no executor.
         """
         if self.runner_option and not self.runner:
             raise errors.UsageError("--runner_option belongs to --runner: give both.")
@@ -89,6 +92,7 @@ class RunnerSettings(Settings):
 
         Raises:
           RegistryError: there is no executor of this name.
+          UsageError: as `Executor`.
         """
         pairs = (option.partition("=") for option in self.runner_option)
         made: Executor = registry.executor(str(self.runner))({n: value for n, _, value in pairs})
@@ -138,7 +142,7 @@ def map_ranks(
                 results.update({rank: outcome["result"]} if outcome else {})
                 shown.update()
     if died := [rank for rank in missing if rank not in results]:
-        log = log_of(folder, died[0])  # Ray has none: it prints what tasks print
+        log = log_of(folder, died[0])
         lines = read_text(log, errors="replace").split("\n") if log.exists() else []
         ends = next((f"; {log} ends:\n  {line}" for line in lines[::-1] if line.strip()), ".")
         raise errors.T2TError(
@@ -178,7 +182,7 @@ def has_outcome(folder: Path, rank: int) -> bool:
 
 
 def log_of(folder: Path, rank: int | str) -> Path:
-    """Returns the file of what a rank's process prints."""
+    """Returns the file of what a rank's process prints, or of why it died."""
     return folder / f"rank-{rank}.log"
 
 

@@ -9,57 +9,53 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from t2t_torch.errors import T2TError, UsageError, require
-from t2t_torch.executor import (
-    Executor,
-    available_cpus,
-    environment,
-    has_outcome,
-    log_of,
-    parent_follower,
-    rank_command,
-    run_rank,
-)
+from t2t_torch import executor
+from t2t_torch.atomic_files import write_text
+from t2t_torch.errors import UsageError, require
 from t2t_torch.registry import register_executor
 
 _POLL_SECONDS = 0.05
 
 
 @register_executor("local")
-class LocalProcesses(Executor):
+class LocalProcesses(executor.Executor):
     """Processes of this machine, each with its part of the CPUs and a GPU.
 
     Options: `processes`, the number that run at once; default: the number of CPUs.
     """
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        value = options.get("processes", str(executor.available_cpus()))
+        if options.keys() - {"processes"} or not value.isdecimal() or not int(value):
+            raise UsageError("--runner=local has one --runner_option, processes=N, from 1 on.")
+        self._processes = int(value)
+
     def slots(self) -> int:
         """Returns the number of processes."""
-        value = self.options.get("processes", str(available_cpus()))
-        if self.options.keys() - {"processes"} or not value.isdecimal() or not int(value):
-            raise UsageError("--runner=local has one --runner_option, processes=N, from 1 on.")
-        return int(value)
+        return self._processes
 
     def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
         """Starts a process for each rank when another has ended."""
-        slots = min(self.slots(), len(ranks))
+        slots = min(self._processes, len(ranks))
         waiting, free = list(ranks), list(range(slots))
         running: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
         try:
             while waiting or running:
                 while waiting and free:
                     rank, slot = waiting.pop(0), free.pop(0)
-                    with log_of(folder, rank).open("wb") as log:
+                    with executor.log_of(folder, rank).open("wb") as log:
                         process = subprocess.Popen(
-                            rank_command(folder, rank),
+                            executor.rank_command(folder, rank),
                             stdin=subprocess.DEVNULL,
                             stdout=log,
                             stderr=subprocess.STDOUT,
-                            env={**os.environ, **environment(slot, slots)},
-                            preexec_fn=parent_follower(),
+                            env={**os.environ, **executor.environment(slot, slots)},
+                            preexec_fn=executor.parent_follower(),
                         )
                     running[rank] = slot, process
                 time.sleep(_POLL_SECONDS)
@@ -73,20 +69,31 @@ class LocalProcesses(Executor):
 
 
 @register_executor("ray")
-class RayTasks(Executor):
+class RayTasks(executor.Executor):
     """Tasks of Ray, on the cluster at RAY_ADDRESS; without it, Ray is started on this machine.
 
     Options: those of `ray.remote`, such as `num_cpus` (1), `num_gpus` and `max_retries` (3): how
     often a rank is run again whose worker died.
     """
 
-    def __enter__(self) -> Self:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
         self._ray: Any = require("ray", "ray", "--runner=ray needs Ray")
+        given: dict[str, Any] = dict(options)
+        for name, value in options.items():
+            with contextlib.suppress(ValueError):
+                given[name] = json.loads(value)
+        try:
+            self._task = self._ray.remote(num_returns=1, **given)(executor.run_rank)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"--runner_option of Ray's tasks: {error}") from error
+
+    def __enter__(self) -> Self:
         self._is_ours = not self._ray.is_initialized()
-        here = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+        address = os.environ.get("RAY_ADDRESS") or "local"
         try:
             if self._is_ours:
-                self._ray.init(logging_level="WARNING", **here)
+                self._ray.init(address, logging_level="WARNING", include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UsageError(
                 f"Ray cannot be reached: {error}. Look at RAY_ADDRESS, or unset it to run Ray here."
@@ -103,69 +110,67 @@ class RayTasks(Executor):
 
     def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
         """Starts all tasks; Ray runs those again whose workers die."""
-        ray = self._ray
-        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 3}
-        for name, value in self.options.items():
-            options[name] = value
-            with contextlib.suppress(ValueError):
-                options[name] = json.loads(value)
-        try:
-            remote = ray.remote(**options)(run_rank)
-        except ValueError as error:
-            raise UsageError(f"--runner_option: {error}") from error
-        tasks = {remote.remote(str(folder), rank): rank for rank in ranks}
+        tasks = {self._task.remote(str(folder), rank): rank for rank in ranks}
         waiting = list(tasks)
         try:
             while waiting:
-                done, waiting = ray.wait(waiting)
-                ray.get(done[0])
-                yield tasks[done[0]]
-        except ray.exceptions.RayError as error:
-            raise T2TError(
-                f"A task died on Ray, {options['max_retries'] + 1} times: {error}\n"
-                "Look at the cluster's memory and disks, and run it again: what other tasks "
-                "have made is kept."
-            ) from error
+                (done,), waiting = self._ray.wait(waiting)
+                try:
+                    self._ray.get(done)
+                except self._ray.exceptions.RayError as error:
+                    write_text(executor.log_of(folder, tasks[done]), str(error))
+                yield tasks[done]
         finally:
             for task in waiting:
-                ray.cancel(task, force=True)
+                self._ray.cancel(task, force=True)
 
 
 @register_executor("slurm")
-class SlurmArray(Executor):
+class SlurmArray(executor.Executor):
     """A job array of Slurm, with an element for each rank.
 
     Options: those of sbatch by their long names, such as `partition=gpu`, `gres=gpu:1`,
     `time=2:00:00`; `exclusive` has no value.
     """
 
-    def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
-        """Submits the array and waits for its end; cancels it if the iterator is closed."""
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        for name in options:
+            if any(own.startswith(name) for own in ("array", "output", "wrap")):
+                raise UsageError(f"--runner_option={name}: --runner=slurm sets it; leave it out.")
         if shutil.which("sbatch") is None:
             raise UsageError("--runner=slurm needs sbatch, which is not on this machine's PATH.")
-        options = [f"--{name}={value}".rstrip("=") for name, value in self.options.items()]
+
+    def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
+        """Submits the array and waits for its end; cancels it if the iterator is closed."""
+        array = folder / "array"  # the number of its job
+        old = array.read_text().strip() if array.exists() else ""
+        if old:  # its command was killed, or did not wait for its end
+            subprocess.run(["scancel", old], check=False)
         command = [
-            *("sbatch", "--parsable", "--wait", "--job-name=t2t", *options),
+            *("sbatch", "--parsable", "--wait", "--job-name=t2t"),
+            *([f"--dependency=afterany:{old}"] if old else []),
+            *(f"--{name}={value}".rstrip("=") for name, value in self.options.items()),
             f"--array={','.join(map(str, ranks))}",
-            f"--output={log_of(folder, '%a')}",
-            f'--wrap=exec {shlex.join(rank_command(folder))} "$SLURM_ARRAY_TASK_ID"',
+            f"--output={executor.log_of(Path(str(folder).replace('%', '%%')), '%a')}",
+            f'--wrap=exec {shlex.join(executor.rank_command(folder))} "$SLURM_ARRAY_TASK_ID"',
         ]
         left = list(ranks)
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as sbatch:
-            assert sbatch.stdout is not None
-            assert sbatch.stderr is not None
-            job = sbatch.stdout.readline().strip().partition(";")[0]
-            if not job:
-                raise UsageError(f"sbatch refuses the job: {sbatch.stderr.read().strip()}")
+        with (
+            array.open("w") as number,
+            subprocess.Popen(command, stdout=number, stderr=subprocess.PIPE, text=True) as sbatch,
+        ):
             try:
                 while left:
                     is_over = sbatch.poll() is not None
-                    ended = [rank for rank in left if is_over or has_outcome(folder, rank)]
+                    if is_over and not array.read_text():
+                        raise UsageError(f"sbatch refuses the job: {sbatch.communicate()[1]}")
+                    ended = [rank for rank in left if is_over or executor.has_outcome(folder, rank)]
                     left = [rank for rank in left if rank not in ended]
                     yield from ended
                     time.sleep(0 if ended else 20 * _POLL_SECONDS)
             finally:
-                if left:
+                if not left:
+                    array.unlink()
+                elif job := array.read_text().strip():
                     subprocess.run(["scancel", job], check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import types
@@ -12,9 +13,11 @@ import pytest
 
 from t2t_torch import executors, registry
 from t2t_torch.atomic_files import file_lock
+from t2t_torch.bin.commands import datagen
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import DataError, RegistryError, T2TError, UsageError
 from t2t_torch.executor import Executor, RunnerSettings, map_ranks, rank_command, run_rank
+from t2t_torch.workflows import decode as decoding
 from t2t_torch.workflows.decode import DecodeSettings
 from t2t_torch.workflows.decode import _check_settings as check_settings
 from t2t_torch.workflows.search import search
@@ -101,6 +104,21 @@ def test_two_commands_do_not_run_the_same_ranks(job, tmp_path):
     assert ran == []
 
 
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Programs in place of Slurm's, that write down how they are called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, rest in {"sbatch": "; echo 7", "scancel": ""}.items():
+        (folder / name).write_text(
+            f"#!/bin/sh\nprintf '%s\\n' {name} \"$@\" >> {folder}/calls{rest}\n"
+        )
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.mark.usefixtures("slurm")
 def test_options_are_given_to_the_executor_and_unknown_names_refused(monkeypatch):
     made = RunnerSettings(runner="slurm", runner_option=("gres=gpu:1,b=2", "exclusive")).executor()
     assert isinstance(made, executors.SlurmArray)
@@ -113,10 +131,40 @@ def test_options_are_given_to_the_executor_and_unknown_names_refused(monkeypatch
     assert not RunnerSettings().has_runner()
     for options in ({"processes": "0"}, {"threads": "2"}):
         with pytest.raises(UsageError, match="processes=N"):
-            executors.LocalProcesses(options).slots()
+            executors.LocalProcesses(options)
+    for name in ("array", "out", "wrap"):  # sbatch takes beginnings of names
+        with pytest.raises(UsageError, match=f"--runner_option={name}: --runner=slurm sets it"):
+            executors.SlurmArray({name: "x"})
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="needs sbatch"):
-        next(made.run(Path("folder"), [0]))
+        executors.SlurmArray({})
+
+
+def test_an_executor_that_cannot_run_is_refused_before_data_is_replaced(tmp_path, monkeypatch):
+    folders = [f"--data_dir={tmp_path / 'data'}", f"--tmp_dir={tmp_path / 'raw'}"]
+    command = ["--problem=tiny_algo", *folders, "--num_tasks=2", "--overwrite"]
+    monkeypatch.setenv("PATH", "")
+    for flags in (["--runner=local", "--runner_option=processes=x"], ["--runner=slurm"]):
+        assert datagen.main([*command, *flags]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_of_slurm_that_was_left_is_cancelled_and_its_end_awaited(tmp_path, slurm):
+    folder = tmp_path / "of 100%x"
+    folder.mkdir()
+    array = executors.SlurmArray({"partition": "gpu", "exclusive": ""})
+    assert list(array.run(folder, [2, 4])) == [2, 4]
+    assert not (folder / "array").exists()
+    one = (slurm / "calls").read_text().splitlines()
+    assert one[:2] == ["sbatch", "--parsable"]
+    assert {"--partition=gpu", "--exclusive", "--array=2,4"} <= {*one}
+    assert f"--output={tmp_path}/of 100%%x/rank-%a.log" in one
+    (folder / "array").write_text("5\n")  # by sbatch of a command that was killed
+    (slurm / "calls").write_text("")
+    assert list(array.run(folder, [4])) == [4]
+    two = (slurm / "calls").read_text().splitlines()
+    assert two[:2] == ["scancel", "5"]
+    assert "--dependency=afterany:5" in two
 
 
 def test_a_rank_is_a_command_of_its_own(tmp_path):
@@ -140,6 +188,41 @@ def test_a_rank_is_a_command_of_its_own(tmp_path):
 def test_the_decoder_runs_all_parts_of_a_file_or_says_so(settings, hparams):
     with pytest.raises(UsageError, match="--runner decodes the parts of a file"):
         check_settings(DecodeSettings(runner="local", **settings), parse_decode_hparams(hparams))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (None, "run/ckpt-20"),
+        ("best", "run/ckpt-20"),
+        ("20", "run/ckpt-20"),
+        ("ckpt-20", "run/ckpt-20"),
+        ("run/ckpt-20", "run/ckpt-20"),
+        ("copy/ckpt-20", "copy/ckpt-20"),
+        ("newest", "copy/ckpt-20"),
+    ],
+)
+def test_ranks_that_run_in_another_folder_decode_with_the_same_checkpoint(
+    tmp_path, monkeypatch, path, expected
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("run", "copy"):
+        (tmp_path / folder / "ckpt-20").mkdir(parents=True)
+    (tmp_path / "newest").symlink_to("copy/ckpt-20")
+    source = tmp_path / "in.txt"
+    source.write_text("a\n")
+    jobs = []
+    monkeypatch.setattr(decoding, "map_ranks", lambda _, __, job, *rest: jobs.append(job))
+    predictor = types.SimpleNamespace(run=types.SimpleNamespace(step=20))
+    given = {} if path is None else {"checkpoint_path": path}
+    settings = DecodeSettings(runner="local", output_dir="run", decode_shards=2, **given)
+    decoding._decode_parts(settings, predictor, source, tmp_path / "out.txt")
+    (job,) = jobs
+    assert job["settings"] == {
+        "output_dir": str(tmp_path / "run"),
+        "decode_from_file": str(source),
+        "checkpoint_path": str(tmp_path / expected),
+    }
 
 
 def test_a_search_with_a_storage_has_no_runner(tmp_path):

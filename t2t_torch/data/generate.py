@@ -498,8 +498,7 @@ class Tasks:
                 return TaskOutcome(manifest=manifest)
             self._parts.record(plan, task)
             parts = [self._parts.part(task) for task in range(plan.num_tasks)]
-            missing = [task for task, part in enumerate(parts) if part is None]
-            if missing:
+            if missing := [task for task, part in enumerate(parts) if part is None]:
                 return TaskOutcome(missing=missing)
             manifest = self._merge(plan, [part for part in parts if part is not None])
             self._parts.record(plan, published=True)
@@ -628,27 +627,20 @@ def generate_by_ranks(
             raise UsageError("--runner needs --num_tasks, the number of its tasks.")
         tasks = Tasks(request, count)
         plan, manifest = tasks.begin(overwrite=overwrite, replace_all=overwrite)
-        if manifest is not None:
-            shutil.rmtree(place, ignore_errors=True)
-            return manifest
-        assert plan is not None
-        logging.info("%s: %d tasks", request.name, count)
-        job: dict[str, Any] = {
-            "problem": problem.full_name,
-            "data_dir": str(folder),
-            "tmp_dir": str(raw_folder),
-        }
-        job |= {**settings, "overwrite": overwrite, "plan": plan.identity}
-        map_ranks(executor, f"{__name__}:run_rank", job, count, place)
-        outcome = tasks.finish(plan)
-    shutil.rmtree(place)
-    if outcome.manifest is None:
-        raise DataError(f"The tasks {outcome.missing} of {request.name!r} did not end. Run again.")
-    return outcome.manifest
+        if plan is not None:
+            logging.info("%s: %d tasks", request.name, count)
+            options = {**settings, "data_dir": str(folder), "tmp_dir": str(raw_folder)}
+            options |= {"overwrite": overwrite, "num_processes": 1, "progress": False}
+            job = {"problem": problem.full_name, "plan": plan.identity, "options": options}
+            map_ranks(executor, f"{__name__}:run_rank", job, count, place)
+            manifest = tasks.finish(plan).manifest
+    shutil.rmtree(place, ignore_errors=True)
+    if manifest is None:
+        raise DataError(f"Parts of {request.name!r} were removed meanwhile. Run again.")
+    return manifest
 
 
 def run_rank(settings: Mapping[str, Any], rank: int, count: int) -> None:
     """Generates a part in a process of an executor; see `generate_by_ranks`."""
-    options = {name: value for name, value in settings.items() if name not in ("problem", "plan")}
-    options |= {"task_id": rank, "num_tasks": count, "num_processes": 1, "progress": False}
-    run_task(registry.problem(settings["problem"]), **options)
+    problem = registry.problem(settings["problem"])
+    run_task(problem, task_id=rank, num_tasks=count, **settings["options"])

@@ -228,11 +228,13 @@ def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     if settings.runner and is_replaced(path):
         _decode_parts(settings, predictor, source, path)
     decoded = files.decode_file(predictor, source, target, hparams)
+    summary = str(decoded)
     if settings.runner:  # the parts are joined
+        summary = f"{len(decoded.predictions):,} inputs in {hparams.shards:,} tasks"
         shutil.rmtree(_ranks(path))
         for part in (Shard(rank, hparams.shards) for rank in range(hparams.shards)):
             files.output_name(predictor, source, target, hparams, part).unlink(missing_ok=True)
-    report_file(f"{decoded}: {path}", path)
+    report_file(f"{summary}: {path}", path)
     if references is not None:
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         lines = files.output_lines(predictor, decoded.predictions, best)
@@ -251,17 +253,17 @@ def _decode_parts(
 
     All ranks decode with the checkpoint that was loaded here, also if the run is still trained.
     """
-    given = {name: value for name, value in settings if name in settings.given}
-    for name in ("runner", "runner_option", "decode_shards", "decode_reference", "t2t_usr_dir"):
-        given.pop(name, None)
+    own = {"runner", "runner_option", "decode_shards", "decode_reference", "t2t_usr_dir"}
+    given = {name: value for name, value in settings if name in settings.given - own}
     given["output_dir"] = ",".join(str(Path(run).resolve()) for run in settings.runs)
     given["decode_from_file"] = str(source.resolve())
     if settings.decode_to_file:
         given["decode_to_file"] = str(path.resolve())
-    step = predictor.run.step if predictor.run and len(settings.runs) == 1 else 0
-    is_here = Path(settings.runs[0], f"ckpt-{step}").is_dir()  # not so of an exported model
-    if is_here and settings.checkpoint_path in (None, "best", "latest"):
-        given["checkpoint_path"] = str(step)
+    step = predictor.run.step if predictor.run and len(settings.runs) == 1 else -1
+    loaded = Path(settings.runs[0], f"ckpt-{step}")  # not there: of an exported model
+    for folder in (loaded, Path(settings.checkpoint_path or "best").resolve()):
+        if folder.name.startswith("ckpt-") and folder.is_dir():
+            given["checkpoint_path"] = str(folder.resolve())
     state = source.stat()
     job = {"settings": given, "inputs": [state.st_size, state.st_mtime_ns]}
     with settings.executor() as executor:

@@ -179,24 +179,21 @@ def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Pa
         "on_bad_record": settings.on_bad_record,
         "overwrite": settings.overwrite,
     }
-    num_tasks, task_id = settings.num_tasks, settings.task_id
-    processes = settings.num_concurrent_processes
+    folders, processes = (data_dir, tmp_dir), settings.num_concurrent_processes
     manifest: Manifest | None
     if settings.runner:
-        options["num_tasks"] = num_tasks
-        executor = settings.executor()
-        manifest = data.generate_by_ranks(problem, data_dir, tmp_dir, executor, **options)
-    elif num_tasks is not None and task_id is not None:
-        options |= {"task_id": task_id, "num_tasks": num_tasks, "num_processes": processes}
-        outcome = data.run_task(problem, data_dir, tmp_dir, **options)
+        options |= {"executor": settings.executor(), "num_tasks": settings.num_tasks}
+        manifest = data.generate_by_ranks(problem, *folders, **options)
+    elif settings.task_id is not None:
+        options |= {"task_id": settings.task_id, "num_tasks": settings.num_tasks}
+        outcome = data.run_task(problem, *folders, num_processes=processes, **options)
         manifest = outcome.manifest
         missing = ", ".join(map(str, outcome.missing)) or "none"
-        output(f"{problem.dataset_name}: task {task_id} of {num_tasks} done; missing: {missing}")
+        task = f"task {settings.task_id} of {settings.num_tasks}"
+        output(f"{problem.dataset_name}: {task} done; missing: {missing}")
     else:
         with phase(f"generating {name}"):
-            manifest = data.generate_data(
-                problem, data_dir, tmp_dir, num_processes=processes, **options
-            )
+            manifest = data.generate_data(problem, *folders, num_processes=processes, **options)
     if manifest is None:
         return []
     _report(manifest, name, data_dir, start)

@@ -26,6 +26,7 @@ from t2t_torch import registry
 from t2t_torch.atomic_files import write_text
 from t2t_torch.declaration.problem import DeclaredProblem
 from t2t_torch.errors import HParamsError, T2TError, UsageError
+from t2t_torch.executor import available_cpus, environment
 from t2t_torch.files import read_json
 from t2t_torch.hparam import EVERY_ROW
 from t2t_torch.mode import Split
@@ -154,12 +155,12 @@ class Race:
         slow = [one for one in candidates if self._is_slow(one)]
         self._train([(one, 1.0) for one in candidates if one not in slow])
         for share in _SHARES:
-            self._parallel = max(1, len(slow) / slots())
+            self._parallel = max(1, len(slow) / available_cpus())
             self._train([(one, share) for one in slow])
             if self.stop:
                 break
             names = [one.name for one in self.standings(slow) if one.value is not None]
-            kept = names[: _kept(len(names), slots())]
+            kept = names[: _kept(len(names), available_cpus())]
             slow = [one for one in slow if one.name in kept]
         if not self.stop:
             self._validate(candidates)
@@ -221,10 +222,10 @@ class Race:
         is_share = board[0].is_share
         near = 2 * noise_of_gain(best, self._rows(Split.EVAL)) if is_share else _NEAR * abs(best)
         close = [name for name, value in values.items() if abs(value - best) < near]
-        left = 60 * self.minutes - sum(seconds[name] for name in values) / slots()
+        left = 60 * self.minutes - sum(seconds[name] for name in values) / available_cpus()
         chosen = []
         for name in close if len(close) > 1 else ():
-            left -= _FOLDS * (seconds[name] + _START_SECONDS) / slots()
+            left -= _FOLDS * (seconds[name] + _START_SECONDS) / available_cpus()
             if left > 0:
                 chosen.append(name)
         return chosen
@@ -270,12 +271,12 @@ class Race:
             return _planned(self.folder)
         made, seconds = [], dict[str, float]()
         chosen = filter(self._fits, recommend_several(self.problem, self.data_dir))
-        for one in [one for one in chosen if slots() > 1 or not one.further_seed]:
+        for one in [one for one in chosen if available_cpus() > 1 or not one.further_seed]:
             if one.hparams_set not in seconds:
                 settings = self._settings_of(one) | _places(self.data_dir)
                 seconds[one.hparams_set] = _seconds_of_a_step(settings, one.train_steps)
             made.append(self._candidate(one, one.train_steps * seconds[one.hparams_set]))
-        capped = _capped(made, _SHARE_OF_TIME * 60 * self.minutes, slots())
+        capped = _capped(made, _SHARE_OF_TIME * 60 * self.minutes, available_cpus())
         content = {"minutes": self.minutes, "candidates": [dataclasses.asdict(c) for c in capped]}
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(content, indent=2) + "\n")
@@ -316,11 +317,9 @@ class Race:
 
     def _train(self, tasks: Sequence[tuple[Candidate, float]]) -> None:
         """Trains candidates to a share of their steps, as many at once as there are processors."""
-        from t2t_torch.executor import environment
-
         waiting = [one for one in tasks if one[0].name not in self._failed]
         waiting = [one for one in waiting if not self._is_reached(*one)]
-        parallel = max(1, min(slots(), len(waiting)))
+        parallel = max(1, min(available_cpus(), len(waiting)))
         running: dict[int, tuple[Candidate, float, Training]] = {}
         while waiting or running:
             if self.stop:
@@ -421,16 +420,9 @@ def _planned(folder: Path) -> list[Candidate]:
     return [Candidate(**one) for one in read_json(folder / PLAN)["candidates"]]
 
 
-def slots() -> int:
-    """Returns the number of trainings at once."""
-    from t2t_torch.executor import available_cpus
-
-    return max(1, available_cpus())
-
-
 def _spent(seconds: Sequence[float]) -> float:
     """Returns the least time in which trainings of some seconds each, on a processor, have run."""
-    return max([sum(seconds) / slots(), *seconds])
+    return max([sum(seconds) / available_cpus(), *seconds])
 
 
 def _capped(candidates: Sequence[Candidate], seconds: float, parallel: int) -> list[Candidate]:

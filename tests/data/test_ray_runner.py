@@ -21,7 +21,7 @@ class _FakeRay:
         RayError = RuntimeError
 
     def __init__(self, dying: int = 0) -> None:
-        self.started: list[dict] = []
+        self.started: list[str] = []
         self.ended = 0
         self.cancelled = 0
         self.dying = dying
@@ -30,8 +30,8 @@ class _FakeRay:
     def is_initialized(self):
         return False
 
-    def init(self, **options):
-        self.started.append(options)
+    def init(self, address, **options):
+        self.started.append(address)
 
     def shutdown(self):
         self.ended += 1
@@ -40,7 +40,7 @@ class _FakeRay:
         return {"CPU": 3.0}
 
     def remote(self, **options):
-        assert options == {"num_cpus": 1, "max_retries": 3}
+        assert options == {"num_returns": 1}
 
         def decorate(function):
             class Remote:
@@ -58,7 +58,7 @@ class _FakeRay:
     def get(self, task):
         self.tasks += 1
         if self.tasks == self.dying:
-            raise RuntimeError("The worker died.")
+            raise RuntimeError("In the middle:\nIt died.")
         return task()
 
     def cancel(self, task, force):
@@ -82,7 +82,8 @@ def runner(monkeypatch, tmp_path):
 def test_there_are_as_many_tasks_as_the_cluster_has_cpus(tmp_path, runner):
     fake = _FakeRay()
     manifest = runner(fake, counting())
-    assert (fake.tasks, fake.ended, len(fake.started)) == (3, 1, 1)
+    assert (fake.tasks, fake.ended) == (3, 1)
+    assert fake.started == ["local"], "not a cluster that is found on this machine"
     assert generate_data(counting(), tmp_path / "one", tmp_path, progress=False) == manifest
     assert files(tmp_path / "one") == files(tmp_path / "data")
     again = _FakeRay()
@@ -99,11 +100,14 @@ def test_an_error_of_a_task_ends_the_others_and_is_told_as_it_is(tmp_path, runne
     assert (fake.tasks, fake.cancelled, fake.ended) == (1, 2, 1)
 
 
-def test_a_worker_that_dies_again_and_again_is_told_and_the_parts_are_kept(tmp_path, runner):
-    with pytest.raises(T2TError, match="died on Ray, 4 times: The worker died"):
-        runner(_FakeRay(dying=2), counting())
+def test_a_task_that_fails_is_told_when_the_others_have_ended_and_they_are_kept(tmp_path, runner):
+    fake = _FakeRay(dying=2)
+    with pytest.raises(T2TError, match=r"task 1 of 3 ended without .*-1\.log ends:\n  It died\.\n"):
+        runner(fake, counting())
+    assert (fake.tasks, fake.cancelled) == (3, 0)
     fake = _FakeRay()
     assert runner(fake, counting()).splits["train"].rows == 100
+    assert fake.tasks == 1
 
 
 def test_without_ray_the_command_that_installs_it_is_told(tmp_path, capsys, monkeypatch):

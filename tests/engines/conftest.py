@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Ray on this machine, not on a cluster that the developer uses.
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+# Ray of the test, not a cluster that the developer uses, also where Ray Train would look for one.
+ENVIRONMENT = {**os.environ, "RAY_ADDRESS": "local"}
 ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
