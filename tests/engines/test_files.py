@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,9 +63,3 @@ def test_sky_fits_the_schema_of_skypilot() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     content = yaml.safe_load((FOLDER / "sky.yaml").read_text())
     jsonschema.validate(content, schemas.get_task_schema())
-
-
-def test_the_script_for_slurm_is_a_script_of_bash() -> None:
-    path = FOLDER / "train.sbatch"
-    assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
-    assert Path(path).read_text().startswith("#!/bin/bash\n")
