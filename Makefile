@@ -54,6 +54,10 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	@touch $@
 
+.venv/engines: .venv/developer
+	$(BIN)/pip install --quiet --editable ".[engines]"
+	@touch $@
+
 .venv/docs: .venv/installed
 	$(BIN)/pip install --quiet --editable ".[docs]"
 	@touch $@
@@ -81,7 +85,7 @@ coverage: .venv/developer ## run the tests and print how much of the package the
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/explanation/reliability.md's result
 	T2T_FAULT_PAGE=docs/explanation/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
 
-engines: .venv/developer ## run Ray, Slurm (as root) and Spark on this machine, as docs/how_to/engines.md; skips what is absent
+engines: .venv/engines ## run Ray, Slurm (as root) and Spark on this machine, as docs/how_to/engines.md; skips what is absent
 	$(BIN)/python -m pytest -n 0 -q -m engines tests/engines
 
 size: .venv/developer ## measure files, lines, importers, cycles: what tests/test_package_size.py holds

@@ -8,8 +8,8 @@ batches inputs itself.  transformers is `MarianMTModel.generate` on inputs sorte
 batches of several sizes.
 
 With --device=cuda ours and transformers decode on the GPU, transformers with weights in the type
-named, ours also as a compiled step; CTranslate2 stays on the CPU and is best left out
-(--ctranslate2 without a number).
+named; CTranslate2 stays on the CPU.  --compile adds ours with a compiled step, in float32.
+A side of --theirs or --ctranslate2 without a number is left out.
 
 The searches differ in their length penalty and in when they stop.  With --forced every output has
 just so many tokens, none of them the end: then all do the same work.  Outputs as long as the model
@@ -258,7 +258,7 @@ def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side
     sides = []
     for size in arguments.ours:
         for dtype in ("bfloat16", "float32"):
-            for compiled in (False, True)[: 1 + arguments.compile]:
+            for compiled in (False, True) if arguments.compile and dtype == "float32" else (False,):
                 how = {"kept": True, "dtype": dtype, "compile": compiled}
                 these = Settings(batch_size=size, **how, **settings)
                 name = f"t2t_torch {dtype}, {size} tokens{', compiled' if compiled else ''}"
@@ -298,7 +298,9 @@ def main() -> None:
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
     parser.add_argument("--kept", action="store_true", help="transformers with our allocator")
     parser.add_argument("--device", default="cpu", help="of ours and of transformers")
-    parser.add_argument("--compile", action="store_true", help="ours with a compiled step, too")
+    parser.add_argument(
+        "--compile", action="store_true", help="ours with a compiled step in float32, too"
+    )
     parser.add_argument("--extra_length", type=int, default=100, help="outputs beyond inputs")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"

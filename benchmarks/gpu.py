@@ -1,13 +1,14 @@
 """Ten minutes on one GPU: what works there, and how fast; a table, and JSON after each part.
 
     python benchmarks/gpu.py --output_json=gpu.json
-    python benchmarks/gpu.py --device=cpu --quick      # the same code without a GPU, two minutes
+    python benchmarks/gpu.py --device=cpu --quick      # the same code without a GPU
 
 Parts: all models beside the CPU (models_gpu.py); a training that is resumed, bit-equal to one that
 is not, and FSDP2 of one process beside the plain network; transformer_base and transformer_big in
 bfloat16 with their MFU (training_gpu.py); decoding beside transformers and CTranslate2 where they
-are installed (decoding.py, which needs the raw files of Multi30k in --tmp_dir).  Each part is a
-process with a limit of time; a part that fails or takes too long is reported, and the others run.
+are installed, and with a compiled step (decoding.py, which needs the raw files of Multi30k in
+--tmp_dir).  Each part is a process with a limit of time, ten minutes in all; a part that fails or
+takes too long is reported, and the others run.
 """
 
 from __future__ import annotations
@@ -28,33 +29,35 @@ from report import machine, print_header, print_table
 HERE = Path(__file__).parent
 OWN = ("resume", "fsdp2")
 PROBLEM = "algorithmic_reverse_binary40"
-_TRAINING = ("--vocab_size=128", "--tokens=128", "--length=16", "--steps=2", "--rounds=1")
-_DECODING = (
-    *("--sentences=40", "--rounds=1", "--train_steps=2", "--train_batch=256", "--theirs", "8"),
-    *("--forced", "4", "--ctranslate2", "512"),
+_TRAINING = ("--vocab_size=128", "--tokens=64", "--length=16", "--steps=1", "--rounds=1")
+_DECODING = ("--rounds=1", "--train_steps=100", "--sentences=300", "--forced", "16")
+_QUICK = (
+    *("--rounds=1", "--train_steps=2", "--train_batch=256", "--sentences=20", "--forced", "4"),
     f"--run_dir={Path(tempfile.gettempdir(), 't2t_quick_decoding')}",
 )
 
 
 def parts_of(flags: argparse.Namespace) -> dict[str, tuple[int, list[str]]]:
     """Returns seconds and command of each part."""
-    device, places = f"--device={flags.device}", [f"--tmp_dir={flags.tmp_dir}"]
-    is_gpu = flags.device == "cuda"
-    few = ["--models", "transformer", "transformer_encoder", "bilstm_tagger"]
+    device, places = f"--device={flags.device}", f"--tmp_dir={flags.tmp_dir}"
+    is_gpu, is_quick = flags.device == "cuda", flags.quick
+    few = ["--models", "transformer", "transformer_encoder", "bilstm_tagger"] if is_quick else []
     alone = [] if is_gpu else ["--no-compile", "--peak=1", "--ours_only"]
-    small = _TRAINING if flags.quick else ()
-    decoding = ["--compile"] if is_gpu else []
+    training = [device, *alone, *(_TRAINING if is_quick else ("--rounds=3",))]
+    base, big = ("tiny", "tiny") if is_quick else ("base", "big")
+    decoding = [device, places, *(_QUICK if is_quick else _DECODING)]
+    beside = ["--theirs", "64", "--ctranslate2", "2048"]
+    compiled = ["--compile", "--theirs", "--ctranslate2", "--sentences=100"]
     commands = {
-        "models": (120, ["models_gpu.py", device, *(few if flags.quick else ())]),
-        "resume": (60, ["gpu.py", device, "--part=resume"]),
-        "fsdp2": (60, ["gpu.py", device, "--part=fsdp2"]),
-        "base": (150, ["training_gpu.py", device, "--hparams_set=transformer_base"]),
-        "big": (180, ["training_gpu.py", device, "--hparams_set=transformer_big"]),
-        "decoding": (180, ["decoding.py", device, *places, *decoding]),
+        "models": (80, ["models_gpu.py", device, *few]),
+        "resume": (45, ["gpu.py", device, "--part=resume"]),
+        "fsdp2": (35, ["gpu.py", device, "--part=fsdp2"]),
+        "base": (115, ["training_gpu.py", f"--hparams_set=transformer_{base}", *training]),
+        "big": (115, ["training_gpu.py", f"--hparams_set=transformer_{big}", *training]),
+        "decoding": (130, ["decoding.py", *decoding, *beside]),
     }
-    commands["base"][1].extend([*alone, *small])
-    commands["big"][1].extend([*alone, *small])
-    commands["decoding"][1].extend(_DECODING if flags.quick else ("--ctranslate2",))
+    if is_gpu:  # a processor compiles for minutes
+        commands["compiled"] = 80, ["decoding.py", *decoding, *compiled]
     return {name: part for name, part in commands.items() if name in flags.parts}
 
 
@@ -91,7 +94,7 @@ def has_gpu() -> bool:
 
 
 def resume(device: str) -> list[list[str]]:
-    """Trains 12 steps, and 6 and 6; compares the weights."""
+    """Trains 12 steps, and 6 and, from their checkpoint, 6; compares the weights."""
     import torch
 
     from t2t_torch import registry
@@ -117,9 +120,12 @@ def resume(device: str) -> list[list[str]]:
                 config = RunConfig(train_steps=12, local_eval_frequency=0)
                 world = World(0, 1, torch.device(device))
                 with Estimator(task, directory, config, world=world) as estimator:
+                    estimator.begin()
+                    began = estimator.state.step
                     estimator.train(stop)
                     state = estimator.model.state_dict().items()
                     weights.append({key: value.cpu().clone() for key, value in state})
+    assert began == 6, f"the second start began after {began} steps"
     whole, _, resumed = weights
     other = [name for name in whole if not torch.equal(whole[name], resumed[name])]
     assert not other, f"a resumed run has other weights: {other}"
@@ -127,7 +133,11 @@ def resume(device: str) -> list[list[str]]:
 
 
 def fsdp2(device: str) -> list[list[str]]:
-    """Compares a step of a sharded network of one process with that of the plain one."""
+    """Compares a step of a sharded network of one process with that of the plain one.
+
+    `network` shards for two processes and more; this is what it does then, torch's `fully_shard` of
+    each layer, on NCCL.
+    """
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -179,8 +189,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", help="cpu only shows that it runs")
-    parser.add_argument("--quick", action="store_true", help="small sizes, two minutes")
-    names = ["models", "resume", "fsdp2", "base", "big", "decoding"]
+    parser.add_argument("--quick", action="store_true", help="small sizes: it runs")
+    names = ["models", "resume", "fsdp2", "base", "big", "decoding", "compiled"]
     parser.add_argument("--parts", nargs="+", default=names, choices=names)
     parser.add_argument("--part", choices=OWN, help="runs one part in this process")
     parser.add_argument("--output_json", type=Path, help="where the results are written")

@@ -664,7 +664,7 @@ def test_every_extra_that_is_named_exists_and_is_installed_in_the_same_way():
     unknown = {name: found - extras - {"NAME"} for name, found in named.items()}
     assert not any(unknown.values()), unknown
     documented = set().union(*(found for name, found in named.items() if name.endswith(".md")))
-    for_developers = {"dev", "bench", "docs"}
+    for_developers = {"dev", "bench", "docs", "engines"}
     assert extras - for_developers <= documented, "an extra that no page names"
 
 
