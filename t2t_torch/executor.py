@@ -36,11 +36,19 @@ class Executor(contextlib.AbstractContextManager["Executor"], ABC):
       options: options by name, of `--runner_option`; "" for one without a value.
 
     Raises:
-      UsageError: the options do not fit, or a program is missing; of a subclass.
+      UsageError: see `check`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options
+        self.check()
+
+    def check(self) -> None:
+        """Checks the options, and what the executor needs on this machine.
+
+        Raises:
+          UsageError: an option does not fit, or a program or library is missing.
+        """
 
     def __exit__(self, *_: object) -> None:
         """Releases what `__enter__` of a subclass has taken."""
@@ -147,8 +155,7 @@ def map_ranks(
         ends = next((f"; {log} ends:\n  {line}" for line in lines[::-1] if line.strip()), ".")
         raise errors.T2TError(
             f"task {errors.listed(died)} of {count} ended without a result{ends}\n"
-            "Find the reason (memory, disks, limits of time), and run the same command again: "
-            "finished tasks are kept."
+            "Mend the reason, and run the same command again: finished tasks are kept."
         )
     return [results[rank] for rank in range(count)]
 

@@ -9,13 +9,14 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from t2t_torch import executor
 from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import UsageError, require
+from t2t_torch.files import read_text
 from t2t_torch.registry import register_executor
 
 _POLL_SECONDS = 0.05
@@ -28,20 +29,20 @@ class LocalProcesses(executor.Executor):
     Options: `processes`, the number that run at once; default: the number of CPUs.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        value = options.get("processes", str(executor.available_cpus()))
-        if options.keys() - {"processes"} or not value.isdecimal() or not int(value):
-            raise UsageError("--runner=local has one --runner_option, processes=N, from 1 on.")
-        self._processes = int(value)
+    def check(self) -> None:
+        """See the base class."""
+        self.slots()
 
     def slots(self) -> int:
         """Returns the number of processes."""
-        return self._processes
+        value = self.options.get("processes", str(executor.available_cpus()))
+        if self.options.keys() - {"processes"} or not value.isdecimal() or not int(value):
+            raise UsageError("--runner=local has one --runner_option, processes=N, from 1 on.")
+        return int(value)
 
     def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
         """Starts a process for each rank when another has ended."""
-        slots = min(self._processes, len(ranks))
+        slots = min(self.slots(), len(ranks))
         waiting, free = list(ranks), list(range(slots))
         running: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
         try:
@@ -76,11 +77,11 @@ class RayTasks(executor.Executor):
     often a rank is run again whose worker died.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
+    def check(self) -> None:
+        """Imports Ray, and declares the task."""
         self._ray: Any = require("ray", "ray", "--runner=ray needs Ray")
-        given: dict[str, Any] = dict(options)
-        for name, value in options.items():
+        given: dict[str, Any] = dict(self.options)
+        for name, value in self.options.items():
             with contextlib.suppress(ValueError):
                 given[name] = json.loads(value)
         try:
@@ -133,9 +134,9 @@ class SlurmArray(executor.Executor):
     `time=2:00:00`; `exclusive` has no value.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        for name in options:
+    def check(self) -> None:
+        """See the base class."""
+        for name in self.options:
             if any(own.startswith(name) for own in ("array", "output", "wrap")):
                 raise UsageError(f"--runner_option={name}: --runner=slurm sets it; leave it out.")
         if shutil.which("sbatch") is None:
@@ -144,7 +145,7 @@ class SlurmArray(executor.Executor):
     def run(self, folder: Path, ranks: Sequence[int]) -> Generator[int]:
         """Submits the array and waits for its end; cancels it if the iterator is closed."""
         array = folder / "array"  # the number of its job
-        old = array.read_text().strip() if array.exists() else ""
+        old = read_text(array).strip() if array.exists() else ""
         if old:  # its command was killed, or did not wait for its end
             subprocess.run(["scancel", old], check=False)
         command = [
@@ -156,14 +157,13 @@ class SlurmArray(executor.Executor):
             f'--wrap=exec {shlex.join(executor.rank_command(folder))} "$SLURM_ARRAY_TASK_ID"',
         ]
         left = list(ranks)
-        with (
-            array.open("w") as number,
-            subprocess.Popen(command, stdout=number, stderr=subprocess.PIPE, text=True) as sbatch,
-        ):
+        with array.open("w") as number:
+            sbatch = subprocess.Popen(command, stdout=number, stderr=subprocess.PIPE, text=True)
+        with sbatch:
             try:
                 while left:
                     is_over = sbatch.poll() is not None
-                    if is_over and not array.read_text():
+                    if is_over and not read_text(array):
                         raise UsageError(f"sbatch refuses the job: {sbatch.communicate()[1]}")
                     ended = [rank for rank in left if is_over or executor.has_outcome(folder, rank)]
                     left = [rank for rank in left if rank not in ended]
@@ -172,5 +172,5 @@ class SlurmArray(executor.Executor):
             finally:
                 if not left:
                     array.unlink()
-                elif job := array.read_text().strip():
+                elif job := read_text(array).strip():
                     subprocess.run(["scancel", job], check=False)
