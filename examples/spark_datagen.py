@@ -3,8 +3,9 @@
     pip install pyspark
     spark-submit examples/spark_datagen.py dates_to_iso /shared/data /shared/raw 8
 
-All executors need this library and see both folders under these paths.  The shards are those of one
-process, byte for byte; Spark runs a task again whose executor was lost, and none that has ended.
+All executors need this library, in the Python that PYSPARK_PYTHON names (or else `python3` of their
+PATH), and see both folders under these paths.  The shards are those of one process, byte for byte;
+Spark runs a task again whose executor was lost, and none that has ended.
 """
 
 import sys

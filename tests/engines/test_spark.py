@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 
 import pytest
 
@@ -18,7 +19,8 @@ def test_partitions_of_spark_generate_the_same_bytes(tmp_path):
     raw, name = tmp_path / "raw", "tiny_algo"
     t2t("datagen", f"--problem={name}", f"--data_dir={tmp_path / 'one'}", f"--tmp_dir={raw}")
     script = ROOT / "examples" / "spark_datagen.py"
-    assert "done: [0, 1, 2]" in run([script, name, tmp_path / "spark", raw, "3"])
+    command = [script, name, tmp_path / "spark", raw, "3"]
+    assert "done: [0, 1, 2]" in run(command, environment={"PYSPARK_PYTHON": sys.executable})
     one, spark = (
         {path.name: path.read_bytes() for path in (tmp_path / folder).glob(f"{name}-*")}
         for folder in ("one", "spark")
