@@ -155,7 +155,7 @@ def map_ranks(
         ends = next((f"; {log} ends:\n  {line}" for line in lines[::-1] if line.strip()), ".")
         raise errors.T2TError(
             f"task {errors.listed(died)} of {count} ended without a result{ends}\n"
-            "Mend the reason, and run the same command again: finished tasks are kept."
+            "Find the reason, and run the same command again: finished tasks are kept."
         )
     return [results[rank] for rank in range(count)]
 
