@@ -39,6 +39,7 @@ def test_a_job_that_is_signalled_is_requeued_and_ends_with_the_same_bits(tmp_pat
 
         for name, run in runs.items():
             job, is_signalled = told(*submit, *flags, f"--output_dir={run}"), False
+            is_earlier = False
             log = tmp_path / f"{job}.log"
             state = ""  # also between the end of a job and its requeue
             while state or not (run / f"ckpt-{STEPS}").is_dir():
@@ -46,8 +47,10 @@ def test_a_job_that_is_signalled_is_requeued_and_ends_with_the_same_bits(tmp_pat
                 if name == "signalled" and not is_signalled and (run / "ckpt-10").is_dir():
                     told("scancel", "--batch", "--signal=USR1", job)
                     is_signalled = True
-                if is_signalled and state == "PENDING":  # for two minutes, otherwise
-                    told("scontrol", "update", f"JobId={job}", "StartTime=now")
+                if is_signalled and state == "PENDING" and not is_earlier:
+                    # It waits for two minutes, otherwise; in the same second Slurm would refuse it.
+                    told("scontrol", "update", f"JobId={job}", "StartTime=now+3")
+                    is_earlier = True
                 assert time.monotonic() < until, f"{state}: {log.read_text()}"
                 time.sleep(0.25)
     starts = [(run / "starts.jsonl").read_text().count("\n") for run in runs.values()]
