@@ -306,11 +306,12 @@ class DelimitedRows:
         if error is DataError and any("\r" in name for name in names):
             raise DataError(f"{self.path}: the header holds carriage returns; {CONVERT_RETURNS}")
         if error is DataError and any(names):
+            names, known = list(names), set(names)
             for place, name in enumerate(names):
                 made = name or f"{UNNAMED}{place}"
-                while not name and made in names:  # the index of pandas, saved again
+                while not name and made in known:  # the index of pandas, saved again
                     made += ".1"
-                names = [*names[:place], made, *names[place + 1 :]]
+                names[place] = made
         twice = duplicates(filter(None, names))
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
         if twice or unnamed:
