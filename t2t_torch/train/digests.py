@@ -84,7 +84,7 @@ def difference(expected: Record, found: Record, names: Iterable[str]) -> str:
       names: names of the parameters.
     """
     for part in ("pieces", "batch", "loss", "gradients", "weights"):
-        before, after = expected[part], found[part]
+        before, after = expected.get(part, found[part]), found[part]
         if before != after and isinstance(before, list):
             return f"the {part} first: {_named(_differing(before, after), list(names))}"
         if before != after:

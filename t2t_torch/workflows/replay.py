@@ -126,11 +126,10 @@ def _copy(directory: RunDirectory, step: int, world: World) -> Iterator[RunDirec
     from t2t_torch.train.pace import NAME
 
     with tempfile.TemporaryDirectory() as path:
-        checkpoints = CheckpointDirectory(directory.path).list()
-        before = world.gather([one.step for one in checkpoints if one.step < step][-1:])[0]
+        checkpoints = CheckpointDirectory(directory.path)
+        before = [one.step for one in checkpoints.list() if one.step < step][-1:]
         files = [NAME]
-        for one in [one for one in checkpoints if one.step in before]:
-            one.verify()
+        for one in map(checkpoints.at, world.gather(before)[0]):
             Path(path, one.path.name).symlink_to(one.path.resolve())
             files += one.manifest().get("vocabularies", {})
         there = [name for name in files if (directory.path / name).exists()]
@@ -194,11 +193,12 @@ def _reasons(
         if start["step"] > first and start.get("changes"):
             changes = errors.listed(start["changes"])
             yield f"perhaps settings that changed at step {start['step']}: {changes}"
-    here = machine(estimator.world.device)
-    here |= {"processes": estimator.world.size, "train_steps": estimator.train_steps}
+    here = machine(estimator.world.device) | {"train_steps": estimator.train_steps}
+    if not estimator.config.deterministic_world:
+        here["processes"] = estimator.world.size
     before = [one for one in starts if one["step"] <= first][-1:]
     for start in [*before, *(one for one in starts if first < one["step"] < last)]:
-        others = [f"{name} {start[name]}" for name in here if start.get(name) != here[name]]
+        others = [f"{n} {start[n]}" for n, one in here.items() if start.get(n, one) != one]
         if others:
             yield f"perhaps the start at step {start['step']}, which had {errors.listed(others)}"
 
