@@ -25,6 +25,8 @@ from t2t_torch.params import Unread, probability, share
 from t2t_torch.params import hp as hp
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from t2t_torch.features import Feature
 
 
@@ -735,9 +737,21 @@ class HParams(
 
     Attributes:
       fits: True if `T2TModel.fit` trains the model: a run has one step if no number is given.
+      reads_ids: True if the model's body embeds ids of texts itself, and returns their logits.
+      reads_pretrained: True if texts have the tokens of a pretrained model.
     """
 
     fits: ClassVar[bool] = False
+    reads_ids: ClassVar[bool] = False
+    reads_pretrained: ClassVar[bool] = False
+
+    def completed(self, before: HParams | None) -> Self:
+        """Returns a copy with what follows from files that the hyperparameters name.
+
+        Args:
+          before: hyperparameters of the run to resume, which is described already; None: a new run.
+        """
+        return self
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of the output of an input's bottom, for this model."""

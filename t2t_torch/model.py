@@ -271,6 +271,14 @@ class T2TModel(nn.Module, abc.ABC):
         """
         return []
 
+    def load_pretrained(self) -> list[str]:
+        """Sets the weights that a new run begins with, if they are those of another model.
+
+        Returns:
+          Lines for the user.
+        """
+        return []
+
     def for_graph(self) -> T2TModel:
         """Returns the model that an ONNX graph computes: this one, or a part that can do it."""
         return self

@@ -123,6 +123,10 @@ class ProblemSpec(NamedTuple):
     was_copy: bool
 
 
+PRETRAINED = "_pretrained"
+"""Suffix of a problem whose texts are read by the tokenizer of a pretrained model."""
+
+
 def parse_problem_name(name: str) -> ProblemSpec:
     """Splits the suffixes `_rev` and `_copy`, in any order, off the name of a problem.
 
@@ -234,6 +238,7 @@ format, with the options to read it by; None: the suffix alone decides."""
 def problem(name: str) -> Problem:
     """Creates the problem of this name, which may have the suffixes `_rev` and `_copy`.
 
+    `<problem>_pretrained` is a problem of texts with the tokens of a pretrained model, and
     `<mixture>__<problem>` is a task of a `TaskMixtureProblem`.
     """
     whole, mark, part = name.partition("__")
@@ -242,7 +247,14 @@ def problem(name: str) -> Problem:
         if hasattr(mixture, "component"):
             return cast("Problem", mixture.component(part))
     spec = parse_problem_name(name)
-    made = _find("problem", spec.base_name)(reverse=spec.was_reversed, copy=spec.was_copy)
+    base = spec.base_name
+    reads_pretrained = base.endswith(PRETRAINED) and not _knows("problem", base)
+    base = base.removesuffix(PRETRAINED) if reads_pretrained else base
+    made = _find("problem", base)(reverse=spec.was_reversed, copy=spec.was_copy)
+    if reads_pretrained:
+        if not hasattr(made, "use_pretrained_vocabulary"):
+            raise RegistryError(f"problem {base!r} has no texts: no tokens can be pretrained.")
+        made.use_pretrained_vocabulary()
     return cast("Problem", made)
 
 

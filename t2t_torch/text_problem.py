@@ -75,6 +75,7 @@ class TextProblem(LabelProblem):
         each of `approx_vocab_size`, from the texts of its fields.
       class_labels: class labels; if empty, those of the training samples.
       dense_size: size of the additional input "dense", a list of numbers; 0 for none.
+      pretrained_model: model that trains on if the texts have the tokens of a pretrained one.
       row_weight: True if the field "weight" is the weight of a sample in the loss.
     """
 
@@ -91,6 +92,7 @@ class TextProblem(LabelProblem):
     dense_size: ClassVar[int] = 0
     row_weight: ClassVar[bool] = False
     splits_words: ClassVar[bool] = True
+    pretrained_model: ClassVar[str] = "pretrained_encoder"
     setting_names: ClassVar[tuple[str, ...]] = (
         "vocab_filename",
         "max_samples_for_vocab",
@@ -99,6 +101,23 @@ class TextProblem(LabelProblem):
     optional_setting_names: ClassVar[tuple[str, ...]] = tuple(
         "vocabularies min_word_count lower_case_words class_labels dense_size row_weight".split()
     )
+
+    def use_pretrained_vocabulary(self) -> None:
+        """Takes the tokens of a pretrained model, which `t2t-datagen --pretrained` writes.
+
+        The name of the problem, and of its data, ends in `_pretrained` from then on.
+        """
+        name = f"{self.name}{registry.PRETRAINED}"
+        vars(self).update(
+            name=name,
+            vocab_type=VocabType.SUBWORD,
+            use_vocab_from_other_problem=None,
+            vocabularies=dict.fromkeys(self.text_fields, f"vocab.{name}.pieces"),
+            learns_vocabularies=False,
+            suggested_flags=f"--model={self.pretrained_model} "
+            f"--hparams_set={self.pretrained_model}_base --hparams=pretrained=FOLDER",
+            portfolio=(),
+        )
 
     @property
     def vocab_filename(self) -> str | None:
@@ -335,6 +354,7 @@ class Text2TextProblem(TextProblem):
     """
 
     batch_size_means_tokens = True
+    pretrained_model = "pretrained_seq2seq"
     has_inputs: ClassVar[bool] = True
 
     def stored_features(self, directory: Path) -> Features:
@@ -355,6 +375,7 @@ class Text2SelfProblem(Text2TextProblem):
     """
 
     text_fields = ("targets",)
+    pretrained_model = "pretrained_lm"
     has_inputs = False
     metrics: ClassVar[tuple[str, ...]] = tuple(
         "accuracy accuracy_top5 neg_log_perplexity perplexity word_perplexity".split()

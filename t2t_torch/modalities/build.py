@@ -121,7 +121,7 @@ def _text_modalities(
     texts = {
         name: feature
         for name, feature in {**features.inputs, **features.targets}.items()
-        if isinstance(feature, Text) and modality_of(name, feature) is TextModality
+        if isinstance(feature, Text) and modality_of(name, feature, hparams) is TextModality
     }
     share_all = hparams.shared_embedding_and_softmax_weights
     share_top = share_all or hparams.shared_target_embedding_and_softmax_weights

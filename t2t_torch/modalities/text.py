@@ -132,10 +132,10 @@ class TextModality(Modality):
     serves = Text
     default_loss = "cross_entropy"
     is_distribution = True
-    bottom: nn.Module
-    top: Softmax
+    bottom: nn.Module | None
+    top: Any
 
-    def __init__(self, bottom: nn.Module, top: Softmax | None) -> None:
+    def __init__(self, bottom: nn.Module | None, top: nn.Module | None) -> None:
         super().__init__()
         self.bottom = bottom
         if top is not None:
@@ -147,6 +147,11 @@ class TextModality(Modality):
         bottom = embedding(feature, hparams)
         top = Softmax(embedding(feature, hparams).weight, bias=hparams.output_bias)
         return cls(bottom, top if is_target else None)
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns the modality without tables for a body that embeds ids itself."""
+        return LogitsModality if hparams.reads_ids else cls
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns the mask of ids that are not padding.  [B, S] -> [B, S] bool."""
@@ -185,8 +190,8 @@ class TextModality(Modality):
         row_weights = None if weights is None else rows(weights)
         label_smoothing = target_loss.label_smoothing_alone
         if label_smoothing is not None and terms is None:
-            product = self.top.as_product(rows(first.states))
-            total = linear_cross_entropy(*product, ids, label_smoothing, row_weights)
+            hidden, weight = self.top.as_product(rows(first.states))
+            total = linear_cross_entropy(hidden, weight, ids, label_smoothing, row_weights)
         else:
             teacher = None if terms is None else terms.teacher
             taught = None if teacher is None else rows(teacher.hidden.states)
@@ -249,6 +254,26 @@ class TextModality(Modality):
         chunk = rows_at_a_time(len(self.top.weight), states.element_size(), states.device)
         drawn = [_drawn(self.top(rows)) for rows in torch.split(states, chunk)]
         return torch.cat(drawn).view(hidden.states.shape[:2])
+
+
+class LogitsModality(TextModality):
+    """Texts of a model whose body embeds ids itself, and whose states are the logits."""
+
+    def __init__(self) -> None:
+        super().__init__(None, nn.Identity())
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> LogitsModality:
+        """Creates a modality without weights."""
+        return cls()
+
+    def training_loss(self, outputs: TargetOutputs) -> Loss:
+        """Returns the training loss.  [B, T, V]."""
+        return Modality.training_loss(self, outputs)
+
+    def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:
+        """Samples an id for each position, never `PAD`.  -> [B, T]."""
+        return _drawn(hidden.states if top is None else top(hidden))
 
 
 def _drawn(logits: Tensor) -> Tensor:

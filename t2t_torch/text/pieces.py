@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import functools
+import hashlib
 import itertools
 import json
 import re
@@ -147,11 +148,19 @@ class HuggingFacePieces:
             raise DataError(f"this is no tokenizer of Hugging Face: {error}.") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        # The names of special tokens in a text are text: a user's text ends no example.
+        self._tokenizer.encode_special_tokens = True
         self.config: dict[str, Any] = json.loads(tokenizer)
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).tokens)
+
+    @functools.cached_property
+    def word_prefix(self) -> str:
+        """What is written before a word that follows another one: a space if pieces keep it."""
+        first, *_, last = self.split("a a") if len(self.split("a a")) > 1 else ("", "")
+        return "" if first == last else " "
 
     def words(self, text: str) -> list[str]:
         """Returns the normalized words of a text, which are then split into pieces."""
@@ -193,9 +202,14 @@ class PieceEncoder(TextEncoder):
       strip: True to remove spaces around a decoded text.
       first: ids before each text, such as that of [CLS].
 
+    Attributes:
+      sha256: that of its file; "" if it has none.
+
     Raises:
       DataError: there is no such id.
     """
+
+    sha256 = ""
 
     def __init__(
         self,
@@ -225,7 +239,9 @@ class PieceEncoder(TextEncoder):
         """Reads a vocabulary file; DataError if it is missing or malformed."""
         kind = "vocabulary of pieces, as t2t-import writes it"
         with vocabulary_errors(path, " Import the run again.", kind):
-            return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
+            encoder = cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
+        encoder.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        return encoder
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> PieceEncoder:
@@ -273,8 +289,17 @@ class PieceEncoder(TextEncoder):
         return [*self.first, *(number for number in ids if number is not None)]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each word, as if it were a text."""
-        return [ids[len(self.first) :] for ids in self.encode_batch(words)]
+        """Returns the ids of each word, as if it were a text; of one without ids the unknown one.
+
+        Pieces that keep the space before a word have it here.
+        """
+        prefix = getattr(self.pieces, "word_prefix", "")
+        texts = [word if i == 0 else f"{prefix}{word}" for i, word in enumerate(words)]
+        given = [ids[len(self.first) :] for ids in self.encode_batch(texts)]
+        empty = [word for word, ids in zip(words, given, strict=True) if not ids]
+        if empty and self.unknown is None:
+            raise DataError(f"the vocabulary has no piece of the word {empty[0]!r}. Remove it.")
+        return [ids or [int(self.unknown or 0)] for ids in given]
 
     def _decode(self, ids: list[int]) -> str:
         kept = (i for i in ids if i < len(self.tokens) and i not in self.silent)

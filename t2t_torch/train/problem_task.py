@@ -215,7 +215,7 @@ def texts_by_table(model: nn.Module) -> list[tuple[Embedding, list[str]]]:
     modalities: Any = model.modalities
     groups: dict[int, tuple[Embedding, list[str]]] = {}
     for name, modality in modalities.items():
-        if isinstance(modality, TextModality):
+        if isinstance(modality, TextModality) and modality.bottom is not None:
             # A model may have wrapped it.
             table = next(part for part in modality.bottom.modules() if isinstance(part, Embedding))
             groups.setdefault(id(table), (table, []))[1].append(name)
@@ -362,7 +362,8 @@ def _coverage(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: n
 
 
 def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HParamsT:
-    """Returns hparams that describe the language model of `contextual_embeddings`.
+    """Returns hparams that describe the models that they name: `completed`, and the language model
+    of `contextual_embeddings`.
 
     They are stored with the run, which can then be decoded without the language model's directory.
 
@@ -374,6 +375,7 @@ def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HPara
       CheckpointError: the language model's run does not exist.
       HParamsError: the run is not of a language model.
     """
+    hparams = hparams.completed(before)
     path = hparams.contextual_embeddings
     if not path or hparams.contextual_architecture:
         return hparams
@@ -603,6 +605,7 @@ class ProblemTask(LearningTask):
         trained: Any = model
         lines = [*load_pretrained(model, self._data), *_faults_of_tags(trained, self._data)]
         lines += load_contextual(model, self.problem, self._vocab_dir)
+        lines += trained.load_pretrained()
         if self.hparams.fits:
             with phase(f"fitting {trained.name}"):
                 lines += trained.fit(self._data.training_rows)

@@ -47,6 +47,10 @@ class GenerateSettings(UsrDirSettings, RunnerSettings):
     )
     data_dir: str | None = DATA_DIR
     tmp_dir: str | None = TMP_DIR
+    pretrained: str | None = hp_path(
+        "Folder of a pretrained model, as save_pretrained of transformers writes it: its tokenizer "
+        "reads the texts, and the problem is called <problem>_pretrained from then on."
+    )
     random_seed: int | None = hp(
         None, "Random seed of the order of examples; default: the problem's own."
     )
@@ -151,6 +155,9 @@ def generate(settings: GenerateSettings, *, reporter: Reporter | None = None) ->
         require(settings, "problem", "data_dir")
         _check_tasks(settings)
         data_dir = Path(str(settings.data_dir))
+        if settings.pretrained:
+            names = [pretrained_name(name) for name in names]
+            _write_pretrained_vocabularies(settings.pretrained, names, data_dir)
         # tensor2tensor's default is /tmp/t2t_datagen.
         tmp_dir = Path(settings.tmp_dir or Path(tempfile.gettempdir()) / "t2t_datagen")
         if settings.merge_labels:
@@ -160,6 +167,34 @@ def generate(settings: GenerateSettings, *, reporter: Reporter | None = None) ->
                 has_data = Manifest.path(data_dir, registry.problem(name).dataset_name).exists()
                 merge_labels(name, tmp_dir, may_change=settings.overwrite or not has_data)
         return [made for name in names for made in _generate(settings, name, data_dir, tmp_dir)]
+
+
+def pretrained_name(name: str) -> str:
+    """Returns the name of a problem whose texts have the tokens of a pretrained model."""
+    spec = parse_problem_name(name)
+    base = spec.base_name.removesuffix(registry.PRETRAINED) + registry.PRETRAINED
+    return registry.get_problem_name(base, spec.was_reversed, spec.was_copy)
+
+
+def _write_pretrained_vocabularies(place: str, names: Sequence[str], data_dir: Path) -> None:
+    """Writes the tokens of a pretrained model as the vocabularies of problems.
+
+    Raises:
+      UsageError: a problem has the tokens of another model there.
+    """
+    from t2t_torch.text.pretrained import PretrainedFolder
+
+    content = PretrainedFolder(place).vocabulary
+    for name in names:
+        for file in registry.problem(name).kept_vocab_files:
+            path = data_dir / file
+            if path.exists() and path.read_bytes() != content:
+                raise UsageError(
+                    f"{path} has the tokens of another pretrained model than {place}. Give another "
+                    "--data_dir."
+                )
+            data_dir.mkdir(parents=True, exist_ok=True)
+            replace_if_other(path, content)
 
 
 def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Path) -> list[str]:

@@ -209,7 +209,7 @@ def _task(
         if leads:
             if settings.generate_data:
                 for component in problem.components:
-                    generate_data(settings, component.full_name, stop)
+                    generate_data(settings, component.full_name, stop, hparams)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
@@ -255,11 +255,22 @@ def _claim(
         message(f"changed since the checkpoint:  {change}")
 
 
-def generate_data(settings: TrainSettings, problem: str, stop: StopRequest) -> None:
-    """Generates the data of a problem; data that is there is kept."""
+def generate_data(
+    settings: TrainSettings, problem: str, stop: StopRequest, hparams: HParams | None = None
+) -> None:
+    """Generates the data of a problem; data that is there is kept.
+
+    Args:
+      settings: folders of the data.
+      problem: name of the problem.
+      stop: stops it.
+      hparams: hyperparameters of the run, which may name a pretrained model; None if not known.
+    """
     from t2t_torch.workflows.generate import GenerateSettings, generate
 
     places = {"data_dir": settings.data_dir, "tmp_dir": settings.tmp_dir}
+    if hparams is not None and hparams.reads_pretrained:
+        places["pretrained"] = getattr(hparams, "pretrained", "")
     given = {name: place for name, place in places.items() if place}
     with stop.as_exception():
         generate(GenerateSettings(problem=problem, **given))

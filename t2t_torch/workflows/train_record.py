@@ -108,7 +108,12 @@ def record(settings: TrainSettings, directory: RunDirectory) -> TaskRecord:
         open_usr_dirs(directory, known, names)
     else:
         require(settings, *names)
+    from t2t_torch.workflows.generate import pretrained_name
+
     names["problem"] = registry.problem(names["problem"]).full_name
+    named_set = names["hparams_set"]
+    if named_set and registry.hparams(named_set, names["model"]).reads_pretrained:
+        names["problem"] = pretrained_name(names["problem"])
     if not steps or "train_steps" in settings.given:
         steps = settings.train_steps
         named_set = "" if "train_steps" in settings.given else names["hparams_set"]

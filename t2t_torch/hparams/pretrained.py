@@ -1,0 +1,118 @@
+"""Hyperparameters of models that begin with the weights of others."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self, TypeVar
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import HParams, hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.text.pretrained import Architecture, PretrainedFolder
+
+_P = TypeVar("_P", bound="PretrainedHParams")
+
+
+class PretrainedHParams(HParams):
+    """Pretrained models: where the model is, and what it is."""
+
+    reads_ids: ClassVar[bool] = True
+    reads_pretrained: ClassVar[bool] = True
+
+    pretrained: str = hp(
+        "",
+        "Folder of a model that save_pretrained of transformers wrote, with its tokenizer; or a "
+        "repository, org/name or org/name@revision, which huggingface_hub downloads.",
+    )
+    pretrained_architecture: str = hp(
+        "",
+        "What that model is, as JSON: t2t-trainer reads it once from the folder, and the run "
+        "keeps it.",
+    )
+
+    def architecture(self) -> Architecture:
+        """Returns the description of the model.
+
+        Raises:
+          HParamsError: there is none.
+        """
+        if not self.pretrained_architecture:
+            raise HParamsError(
+                "this model begins with the weights of another one: --hparams=pretrained=FOLDER "
+                "names its folder."
+            )
+        return Architecture.parse(self.pretrained_architecture)
+
+    def completed(self, before: HParams | None) -> Self:
+        """Returns a copy with the model's description, and its sizes; see `HParams.completed`."""
+        known = getattr(before, "pretrained_architecture", "") or self.pretrained_architecture
+        if not known and not self.pretrained:
+            self.architecture()  # raises
+        its = (
+            Architecture.parse(known) if known else PretrainedFolder(self.pretrained).architecture()
+        )
+        values = {"pretrained_architecture": its.text, "hidden_size": its.width}
+        if its.longest and not self.max_length:
+            values["max_length"] = its.longest
+        return self.replace(**values).signed(f"the folder {self.pretrained}")
+
+
+class PretrainedEncoderHParams(PretrainedHParams):
+    """Pretrained encoder: what classes and numbers are predicted from."""
+
+    summary: Literal["first", "mean", "last"] = hp(
+        "first",
+        "State that classes and numbers are predicted from: that of the first position, as [CLS]; "
+        "the mean of all; or the last, of models that read from left to right.",
+        computes=True,
+    )
+    summary_activation: Literal["none", "relu", "tanh"] = hp(
+        "tanh",
+        "A new linear map of the summary with this activation function; none: no map.",
+        computes=True,
+    )
+
+
+def _fine_tuning(hparams: _P, rate: float) -> _P:
+    """Returns a copy with AdamW and a linear schedule, as Devlin et al. 2019, section A.3."""
+    return hparams.replace(
+        multiply_embedding_mode="none",
+        label_smoothing=0.0,
+        optimizer="adam_w",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.999,
+        optimizer_adam_epsilon=1e-8,
+        weight_decay=0.01,
+        clip_grad_norm=1.0,
+        learning_rate_schedule="constant*linear_warmup*polynomial_decay",
+        learning_rate_constant=rate,
+        learning_rate_warmup_steps=100,
+        layer_prepostprocess_dropout=0.1,
+        batch_size=2048,
+        initializer="uniform_unit_scaling",
+    )
+
+
+@register_hparams
+def pretrained_encoder_base() -> PretrainedEncoderHParams:
+    """Fine-tuning of an encoder: Devlin et al. 2019, arXiv:1810.04805, section A.3."""
+    return _fine_tuning(PretrainedEncoderHParams(), 3e-5)
+
+
+class PretrainedLmHParams(PretrainedHParams):
+    """Pretrained language model."""
+
+
+@register_hparams
+def pretrained_lm_base() -> PretrainedLmHParams:
+    """Fine-tuning of a language model."""
+    return _fine_tuning(PretrainedLmHParams(), 5e-5)
+
+
+class PretrainedSeq2seqHParams(PretrainedHParams):
+    """Pretrained encoder and decoder."""
+
+
+@register_hparams
+def pretrained_seq2seq_base() -> PretrainedSeq2seqHParams:
+    """Fine-tuning of a model of texts to texts."""
+    return _fine_tuning(PretrainedSeq2seqHParams(), 5e-5)

@@ -1,0 +1,381 @@
+"""Networks of pretrained models: modules of the package transformers, read by our ids.
+
+A network is built from its configuration alone and has its weights in float32.  Exported graphs
+hold what it computes, and need neither the package nor torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import CheckpointError, HParamsError, require
+from t2t_torch.features import Features
+from t2t_torch.features.feature import select_texts
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.recurrent import RowState
+from t2t_torch.text.encoder import EOS, PAD
+from t2t_torch.text.pretrained import PURPOSE, Architecture, PretrainedFolder
+
+
+class PretrainedNetwork(nn.Module):
+    """A module of transformers, whose weights have the names that they have there.
+
+    Attributes:
+      architecture: its description.
+      order: the model's id of each of our ids, [V].
+      inner: the module.
+
+    Args:
+      architecture: the description.
+      kind: the class that builds it: AutoModel, AutoModelForCausalLM or AutoModelForSeq2SeqLM.
+
+    Raises:
+      HParamsError: the package has no such model.
+      UsageError: the package is missing.
+    """
+
+    order: Tensor
+
+    def __init__(self, architecture: Architecture, kind: str) -> None:
+        super().__init__()
+        transformers = require("transformers", "hf", PURPOSE)
+        self.architecture = architecture
+        self._auto = getattr(transformers, kind)
+        values = dict(architecture.config)
+        try:
+            config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+            self.inner = self._auto.from_config(config, dtype=torch.float32)
+        except Exception as error:  # of many classes
+            raise HParamsError(
+                f"transformers {transformers.__version__} cannot build this "
+                f"{architecture.config.get('model_type')} as {kind}: {str(error).splitlines()[0]}"
+            ) from None
+        _drop_pooler(self.inner)
+        _replace_dropout(self.inner)
+        self._arguments = frozenset(inspect.signature(self.inner.forward).parameters)
+        self.register_buffer("order", torch.tensor(architecture.order), persistent=False)
+
+    def load(self, folder: PretrainedFolder) -> str:
+        """Loads the weights of the folder that the architecture was read from.
+
+        Returns:
+          A line for the user.
+
+        Raises:
+          CheckpointError: weights are missing, or of other shapes.
+        """
+        folder.check_is(self.architecture)
+        try:
+            loaded, report = self._auto.from_pretrained(
+                str(folder.path),
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+        except Exception as error:  # of many classes
+            raise CheckpointError(
+                f"the weights of {folder.path} cannot be loaded: {str(error).splitlines()[0]}"
+            ) from None
+        _drop_pooler(loaded)
+        wanted = dict(self.inner.named_parameters())
+        missing = sorted(name for name in report["missing_keys"] if name in wanted)
+        if missing:
+            raise CheckpointError(
+                f"{folder.path} lacks {len(missing)} of {len(wanted)} weights of a "
+                f"{type(self.inner).__name__}, such as {missing[0]}: it is of another model."
+            )
+        self.inner.load_state_dict(loaded.state_dict())
+        unused = sorted({str(name).split(".")[0] for name in report["unexpected_keys"]})
+        without = f", without {', '.join(unused)}" if unused else ""
+        count = sum(weight.numel() for weight in wanted.values())
+        return (
+            f"pretrained: {type(self.inner).__name__} of {folder.path}, {count:,} weights{without}"
+        )
+
+    def check_reads(self, features: Features) -> None:
+        """Raises HParamsError if a text has other ids than the model's tokenizer gives."""
+        for name, text in select_texts(features.all).items():
+            encoder: Any = text.encoder
+            known = getattr(encoder, "sha256", "")
+            if known != self.architecture.vocabulary:
+                raise HParamsError(
+                    f"{name!r} has not the tokens of the pretrained model: the data was made with "
+                    "another vocabulary. Make it with the model's, in another folder:  t2t-datagen "
+                    "--problem=PROBLEM --pretrained=FOLDER --data_dir=NEW"
+                )
+
+    def states(self, joined: JoinedTexts) -> Tensor:
+        """Returns the states of the last layer at each position.  [B, L, H]."""
+        more: dict[str, Any] = {}
+        if "token_type_ids" in self._arguments and self.inner.config.to_dict().get(
+            "type_vocab_size"
+        ):
+            more["token_type_ids"] = joined.types
+        if "use_cache" in self._arguments:
+            more["use_cache"] = False
+        result = self.inner(input_ids=joined.ids, attention_mask=joined.mask.long(), **more)
+        states: Tensor = result.last_hidden_state
+        return states
+
+    def logits(self, ids: Tensor, mask: Tensor, **inputs: Any) -> Tensor:
+        """Returns the logits of the model's ids at each position.  [B, L] -> [B, L, V'].
+
+        Args:
+          ids: ids of the model that a decoder reads.
+          mask: positions with an id, [B, L] bool; of an encoder's inputs [B, S], if it has one.
+          inputs: further arguments, such as those of an encoder.
+        """
+        name = "decoder_input_ids" if self.inner.config.is_encoder_decoder else "input_ids"
+        given = {name: ids, "attention_mask": mask.long(), "use_cache": False, **inputs}
+        logits: Tensor = self.inner(**given).logits
+        return logits
+
+    def begin(self, ids: Tensor, mask: Tensor) -> LmState:
+        """Returns the state of a language model that has read ids.  [R, L], [R, L] bool.
+
+        The last id of each row is read again by the first step, so that rows of different lengths
+        have equally many positions; its first place is masked.
+        """
+        cache = self.inner(
+            input_ids=ids, attention_mask=mask.long(), use_cache=True
+        ).past_key_values
+        last = mask.sum(1, keepdim=True) - 1
+        mask = mask.scatter(1, last, torch.zeros_like(last, dtype=torch.bool))
+        return LmState(ids.gather(1, last)[:, 0], mask, *_tensors(cache))
+
+    def begin_from(self, ids: Tensor, mask: Tensor, start: Sequence[int]) -> Seq2seqState:
+        """Returns the state of an encoder-decoder before its first step.
+
+        Args:
+          ids: ids of the encoder's inputs, [R, S].
+          mask: positions with an id, [R, S] bool.
+          start: ids that the decoder reads first.
+        """
+        memory = self.inner.get_encoder()(input_ids=ids, attention_mask=mask.long())[0]
+        given = torch.tensor([list(start)], device=ids.device).expand(len(ids), -1)
+        cache = self.inner(
+            encoder_outputs=_encoded(memory),
+            attention_mask=mask.long(),
+            decoder_input_ids=given,
+            use_cache=True,
+        ).past_key_values
+        keys, values = (
+            [part[:, :, :-1] for part in parts] for parts in _tensors(cache.self_attention_cache)
+        )
+        over = _tensors(cache.cross_attention_cache)
+        return Seq2seqState(given[:, -1], memory, mask, keys, values, *over)
+
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Reads one id of ours in each row.
+
+        Args:
+          ids: last id of each row, [R]; `PAD` before the first.
+          state: state of `begin`, `begin_from` or the last step.
+
+        Returns:
+          The logits of our ids, [R, V], and the next state.
+        """
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        read = torch.where(ids == PAD, state.last, self.order[ids])[:, None]
+        cache: Any = DynamicCache(list(zip(state.keys, state.values, strict=True)))
+        given: dict[str, Any] = {"use_cache": True}
+        if isinstance(state, LmState):
+            mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], 1)
+            given |= {"input_ids": read, "attention_mask": mask.long()}
+            if "position_ids" in self._arguments:
+                given["position_ids"] = state.mask.sum(1, keepdim=True)
+            state = dataclasses.replace(state, mask=mask)
+        else:
+            over = DynamicCache(list(zip(state.memory_keys, state.memory_values, strict=True)))
+            cache = EncoderDecoderCache(cache, over)
+            given |= {"decoder_input_ids": read, "attention_mask": state.memory_mask.long()}
+            given["encoder_outputs"] = _encoded(state.memory)
+        result = self.inner(past_key_values=cache, **given)
+        after = result.past_key_values
+        keys, values = _tensors(getattr(after, "self_attention_cache", after))
+        state = dataclasses.replace(state, keys=keys, values=values)
+        return self.written(result.logits[:, -1]), state
+
+    def written(self, logits: Tensor) -> Tensor:
+        """Returns logits of the model's ids as those of ours.  [..., V'] -> [..., V] float32."""
+        ours = logits.index_select(-1, self.order).float()
+        if self.architecture.special[2]:
+            return ours
+        never = torch.arange(ours.size(-1), device=ours.device) == PAD
+        return ours.masked_fill(never, torch.finfo(torch.float32).min)
+
+
+class _Dropout(Dropout):
+    """`Dropout` with the attribute of torch's, which modules of transformers read."""
+
+    @property
+    def p(self) -> float:
+        """The rate."""
+        return self.rate
+
+
+def _encoded(memory: Tensor) -> Any:
+    from transformers.modeling_outputs import BaseModelOutput
+
+    return BaseModelOutput(last_hidden_state=memory)
+
+
+def _tensors(cache: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns the keys and the values of each layer of a cache of transformers."""
+    return [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
+
+
+def _replace_dropout(module: nn.Module) -> None:
+    """Replaces torch's dropout by ours, which draws a quarter of the random numbers on a CPU."""
+    for name, child in module.named_children():
+        if type(child) is nn.Dropout:
+            setattr(module, name, _Dropout(child.p))
+        else:
+            _replace_dropout(child)
+
+
+def _drop_pooler(module: Any) -> None:
+    """Removes an output that nothing reads: weights without a gradient stop distributed runs."""
+    if getattr(module, "pooler", None) is not None:
+        module.pooler = None
+
+
+@dataclasses.dataclass
+class JoinedTexts:
+    """Texts of each row in one sequence, with the ids that the model has around them.
+
+    Attributes:
+      ids: ids of the model, [B, L].
+      mask: positions with an id, [B, L] bool.
+      types: token types, [B, L].
+      starts: position of the first id of each text, [B] each.
+      total: number of ids of each row, [B].
+    """
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor
+    starts: list[Tensor]
+    total: Tensor
+
+    def part(self, number: int, states: Tensor, length: int) -> Tensor:
+        """Returns the states at the positions of a text.  [B, L, H] -> [B, length, H].
+
+        Args:
+          number: index of the text.
+          states: states of the sequence.
+          length: number of positions; those after the text's end repeat others.
+        """
+        places = torch.arange(length, device=states.device) + self.starts[number][:, None]
+        places = places.clamp(max=states.size(1) - 1)
+        return states.gather(1, places[..., None].expand(-1, -1, states.size(-1)))
+
+
+def join_texts(
+    network: PretrainedNetwork,
+    texts: Sequence[Tensor],
+    *,
+    around: tuple[Sequence[int], Sequence[int], Sequence[int]] | None = None,
+    keeps_end: bool = False,
+) -> JoinedTexts:
+    """Joins the texts of each row, without gaps; the last ones are cut to the model's length.
+
+    Args:
+      network: the network that reads them.
+      texts: our ids of each text, [B, S] each; `PAD` after the end.
+      around: ids of the model before the first text, between two, and after the last one; None:
+        those of its tokenizer.
+      keeps_end: True if the `EOS` of the last text is a part of it.
+    """
+    its = network.architecture
+    before, between, after = around or (its.before, its.between, its.after)
+    fixed = len(before) + len(after) + len(between) * (len(texts) - 1)
+    rows, device = len(texts[0]), texts[0].device
+    length = fixed + sum(text.size(1) for text in texts)
+    if its.longest:
+        length = min(length, its.longest)
+    left = torch.full((rows,), length - fixed, device=device)
+    ids = torch.zeros(rows, length + 1, dtype=torch.int64, device=device)
+    types = torch.full_like(ids, its.types[0])
+    place = torch.zeros_like(left)
+    starts = []
+
+    def put(values: Tensor, count: Tensor | int, kind: int) -> None:
+        nonlocal ids, types, place
+        offsets = torch.arange(values.size(1), device=device)
+        count = torch.as_tensor(count, device=device).expand(rows)
+        index = torch.where(offsets < count[:, None], place[:, None] + offsets, length)
+        ids = ids.scatter(1, index, values)
+        if kind != its.types[0]:
+            types = types.scatter(1, index, torch.full_like(values, kind))
+        place = place + count
+
+    def put_fixed(numbers: Sequence[int], kind: int) -> None:
+        if numbers:
+            given = torch.tensor([list(numbers)], device=device).expand(rows, -1)
+            put(given, len(numbers), kind)
+
+    put_fixed(before, its.types[0])
+    for number, text in enumerate(texts):
+        kind = its.types[min(number, 1)]
+        is_last = number == len(texts) - 1
+        count = (text != PAD).sum(1)
+        if not (keeps_end and is_last):
+            last = text.gather(1, (count - 1).clamp(min=0)[:, None])[:, 0]
+            count = count - (last == EOS).long()
+        count = torch.minimum(count, left)
+        left = left - count
+        starts.append(place)
+        put(network.order[text], count, kind)
+        put_fixed(after if is_last else between, kind)
+    mask = torch.arange(length, device=device) < place[:, None]
+    return JoinedTexts(ids[:, :length], mask, types[:, :length], starts, place)
+
+
+@dataclasses.dataclass
+class LmState(RowState):
+    """State of a decoding with a language model, of R rows.
+
+    Attributes:
+      last: id of the model that the first step reads, [R].
+      mask: positions of the caches that are attended to, [R, T] bool.
+      keys: keys of each layer's self-attention, [R, N, T, D] each.
+      values: values, in the same shapes.
+    """
+
+    last: Tensor
+    mask: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+@dataclasses.dataclass
+class Seq2seqState(RowState):
+    """State of a decoding with an encoder and a decoder, of R rows.
+
+    Attributes:
+      last: id of the model that the first step reads, [R].
+      memory: states of the encoder, [R, S, H].
+      memory_mask: its positions with an id, [R, S] bool.
+      keys: keys of each layer's self-attention, [R, N, T, D] each.
+      values: values, in the same shapes.
+      memory_keys: keys of each layer's attention to the encoder, [R, N, S, D] each.
+      memory_values: values, in the same shapes.
+    """
+
+    last: Tensor
+    memory: Tensor
+    memory_mask: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    memory_keys: list[Tensor]
+    memory_values: list[Tensor]

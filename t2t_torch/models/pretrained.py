@@ -1,0 +1,235 @@
+"""Models that begin with the weights of others: encoders, language models, encoder-decoders.
+
+Devlin et al. 2019, arXiv:1810.04805; Radford et al. 2019, "Language Models are Unsupervised
+Multitask Learners"; Raffel et al. 2020, arXiv:1910.10683.  The networks are modules of the package
+transformers (`layers/pretrained.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+)
+from t2t_torch.features.feature import select_texts
+from t2t_torch.hparams.pretrained import (
+    PretrainedEncoderHParams,
+    PretrainedHParams,
+    PretrainedLmHParams,
+    PretrainedSeq2seqHParams,
+)
+from t2t_torch.layers import pooling
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.pretrained import (
+    JoinedTexts,
+    LmState,
+    PretrainedNetwork,
+    Seq2seqState,
+    join_texts,
+)
+from t2t_torch.layers.tokens import WordPlaces
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
+from t2t_torch.registry import register_model
+from t2t_torch.text.encoder import PAD
+from t2t_torch.text.pretrained import PretrainedFolder
+
+
+class _Pretrained(T2TModel):
+    """Base class of the models of this file.
+
+    Attributes:
+      kind: class of transformers that builds the network.
+    """
+
+    HParams = PretrainedHParams
+    hparams: Any
+    reads = (Text,)
+    kind = ""
+
+    def __init__(self, hparams: Any, features: Features) -> None:
+        super().__init__(hparams, features)
+        self._inputs = list(select_texts(features.inputs))
+        self.network = PretrainedNetwork(hparams.architecture(), self.kind)
+        self.network.check_reads(features)
+
+    def load_pretrained(self) -> list[str]:
+        """Loads the weights of the folder; see `T2TModel.load_pretrained`."""
+        return [self.network.load(PretrainedFolder(self.hparams.pretrained))]
+
+
+@register_model
+class PretrainedEncoder(_Pretrained):
+    """Encodes all texts as one sequence; each target reads its part of the output."""
+
+    HParams = PretrainedEncoderHParams
+    hparams: PretrainedEncoderHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
+    needs_inputs = True
+    kind = "AutoModel"
+
+    def __init__(self, hparams: PretrainedEncoderHParams, features: Features) -> None:
+        super().__init__(hparams, features)
+        config = self.network.inner.config
+        if config.is_encoder_decoder:
+            raise HParamsError(
+                f"a {config.model_type} has an encoder and a decoder: take --model="
+                "pretrained_seq2seq and a problem of texts to texts."
+            )
+        names = self.network.architecture.config.get("architectures") or [""]
+        if "CausalLM" in names[0] and hparams.summary == "first":
+            raise HParamsError(
+                f"a {config.model_type} reads from left to right, and its first state has seen one "
+                "token only. Set --hparams=summary=last or mean."
+            )
+        self._places = WordPlaces(features)
+        targets = features.targets.items()
+        specs = {name: target.output_spec(name, features) for name, target in targets}
+        self._spans = [name for name, spec in specs.items() if spec.kind == "span"]
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        size = hparams.hidden_size
+        if hparams.summary_activation != "none":
+            self.pooler = nn.Linear(size, size)
+            nn.init.normal_(self.pooler.weight, std=0.02)
+            nn.init.zeros_(self.pooler.bias)
+
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
+        """Returns the hidden states of each target; see `T2TModel.body`."""
+        targets = self.features.targets
+        results: dict[str, Hidden] = {}
+        choices = {name: its for name, its in targets.items() if isinstance(its, Choice)}
+        if len(choices) < len(targets):
+            joined, states = self._encode(features, self._inputs)
+            summary = self._summary(joined, states)  # [B, H]
+        for name, target in targets.items():
+            of = target.refers_to
+            if name in choices:
+                results[name] = Hidden(self._candidates(choices[name], features))
+            elif of is not None:
+                length = features[of].values.size(1)
+                own = joined.part(self._inputs.index(of), states, length)
+                words = self.dropout(self._places.at_words(of, own, features))  # [B, W, H]
+                mask = self._places.mask(of, features)
+                if name in self._spans:  # position 0 is "no answer"
+                    words = torch.cat([summary[:, None], words], 1)
+                    mask = nn.functional.pad(mask, (1, 0), value=True)
+                results[name] = Hidden(words, mask)
+            else:
+                results[name] = Hidden(summary)
+        return results
+
+    def _encode(self, features: ModelInputs, names: Sequence[str]) -> tuple[JoinedTexts, Tensor]:
+        joined = join_texts(self.network, [features[name].values for name in names])
+        return joined, self.network.states(joined)
+
+    def _summary(self, joined: JoinedTexts, states: Tensor) -> Tensor:
+        """Returns one vector of each row.  [B, H]."""
+        kind = self.hparams.summary
+        if kind == "mean":
+            summary = pooling.mean(states, joined.mask)
+        else:
+            place = joined.total - 1 if kind == "last" else torch.zeros_like(joined.total)
+            summary = states.gather(1, place[:, None, None].expand(-1, 1, states.size(-1)))[:, 0]
+        summary = self.dropout(summary)
+        assert isinstance(summary, Tensor)
+        if self.hparams.summary_activation != "none":
+            summary = self.pooler(summary)
+            is_tanh = self.hparams.summary_activation == "tanh"
+            summary = self.dropout(summary.tanh() if is_tanh else summary.relu())
+        return summary
+
+    def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
+        """Returns a summary of each candidate, read with the shared inputs.  [B, K, H]."""
+        common = [name for name in self._inputs if name not in target.candidates]
+        each = [self._encode(features, [*common, name]) for name in target.candidates]
+        return torch.stack([self._summary(*one) for one in each], 1)
+
+
+@register_model
+class PretrainedLm(_Pretrained):
+    """Language model, or text from a text that it reads first."""
+
+    HParams = PretrainedLmHParams
+    hparams: PretrainedLmHParams
+    texts = (0, 1)
+    kind = "AutoModelForCausalLM"
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the number of ids: the body returns logits."""
+        return features.targets[target].vocab_size
+
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
+        """Returns the logits of the targets; see `T2TModel.body`."""
+        targets = features["targets"].values
+        given = [features[name].values for name in self._inputs]
+        start = self.network.architecture.start
+        texts = [*given, targets]
+        joined = join_texts(self.network, texts, around=(start, (), ()), keeps_end=True)
+        logits = self.network.logits(joined.ids, joined.mask)
+        before = dataclasses.replace(joined, starts=[start - 1 for start in joined.starts])
+        own = before.part(len(given), logits, targets.size(1))
+        return {"targets": Hidden(self.network.written(own))}
+
+    def encode(self, batch: dict[str, Tensor]) -> LmState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        first = next(iter(batch.values()))
+        nothing = torch.full((first.size(0), 1), PAD, device=first.device)
+        given = [batch[name] for name in self._inputs if name in batch] or [nothing]
+        start = self.network.architecture.start
+        joined = join_texts(self.network, given, around=(start, (), ()))
+        return self.network.begin(joined.ids, joined.mask)
+
+    def step(self, ids: Tensor, state: LmState) -> tuple[Tensor, LmState]:
+        """Runs a decoding step; see `T2TModel.step`."""
+        return self.network.step(ids, state)
+
+
+@register_model
+class PretrainedSeq2seq(_Pretrained):
+    """Encoder and decoder for texts from texts."""
+
+    HParams = PretrainedSeq2seqHParams
+    hparams: PretrainedSeq2seqHParams
+    needs_inputs = True
+    texts = (1, 1)
+    kind = "AutoModelForSeq2SeqLM"
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the number of ids: the body returns logits."""
+        return features.targets[target].vocab_size
+
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
+        """Returns the logits of the targets; see `T2TModel.body`."""
+        joined = join_texts(self.network, [features[name].values for name in self._inputs])
+        targets = features["targets"].values
+        start = self.network.architecture.start
+        before = torch.tensor([start], device=targets.device).expand(len(targets), -1)
+        read = torch.cat([before, self.network.order[targets[:, :-1]]], 1)
+        logits = self.network.logits(read, joined.mask, input_ids=joined.ids)
+        return {"targets": Hidden(self.network.written(logits[:, len(start) - 1 :]))}
+
+    def encode(self, batch: dict[str, Tensor]) -> Seq2seqState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        joined = join_texts(self.network, [batch[name] for name in self._inputs])
+        start = self.network.architecture.start
+        return self.network.begin_from(joined.ids, joined.mask, start)
+
+    def step(self, ids: Tensor, state: Seq2seqState) -> tuple[Tensor, Seq2seqState]:
+        """Runs a decoding step; see `T2TModel.step`."""
+        return self.network.step(ids, state)
