@@ -144,9 +144,8 @@ class PretrainedNetwork(nn.Module):
         The last id of each row is read again by the first step, so that rows of different lengths
         have equally many positions; its first place is masked.
         """
-        cache = self.inner(
-            input_ids=ids, attention_mask=mask.long(), use_cache=True
-        ).past_key_values
+        cache = _caches()  # of all positions, also where a layer attends to a window of them
+        self.inner(input_ids=ids, attention_mask=mask.long(), past_key_values=cache, use_cache=True)
         last = mask.sum(1, keepdim=True) - 1
         mask = mask.scatter(1, last, torch.zeros_like(last, dtype=torch.bool))
         return LmState(ids.gather(1, last)[:, 0], mask, *_tensors(cache))
@@ -160,13 +159,15 @@ class PretrainedNetwork(nn.Module):
           start: ids that the decoder reads first.
         """
         memory = self.inner.get_encoder()(input_ids=ids, attention_mask=mask.long())[0]
-        given = torch.tensor([list(start)], device=ids.device).expand(len(ids), -1)
-        cache = self.inner(
+        given = torch.tensor([list(start)], device=ids.device).expand(ids.size(0), -1)
+        cache = _caches([], [])
+        self.inner(
             encoder_outputs=_encoded(memory),
             attention_mask=mask.long(),
             decoder_input_ids=given,
+            past_key_values=cache,
             use_cache=True,
-        ).past_key_values
+        )
         keys, values = (
             [part[:, :, :-1] for part in parts] for parts in _tensors(cache.self_attention_cache)
         )
@@ -183,25 +184,21 @@ class PretrainedNetwork(nn.Module):
         Returns:
           The logits of our ids, [R, V], and the next state.
         """
-        from transformers import DynamicCache, EncoderDecoderCache
-
         read = torch.where(ids == PAD, state.last, self.order[ids])[:, None]
-        cache: Any = DynamicCache(list(zip(state.keys, state.values, strict=True)))
+        own = list(zip(state.keys, state.values, strict=True))
         given: dict[str, Any] = {"use_cache": True}
         if isinstance(state, LmState):
             mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], 1)
             given |= {"input_ids": read, "attention_mask": mask.long()}
             if "position_ids" in self._arguments:
                 given["position_ids"] = state.mask.sum(1, keepdim=True)
-            state = dataclasses.replace(state, mask=mask)
+            state, cache = dataclasses.replace(state, mask=mask), _caches(own)
         else:
-            over = DynamicCache(list(zip(state.memory_keys, state.memory_values, strict=True)))
-            cache = EncoderDecoderCache(cache, over)
+            cache = _caches(own, list(zip(state.memory_keys, state.memory_values, strict=True)))
             given |= {"decoder_input_ids": read, "attention_mask": state.memory_mask.long()}
             given["encoder_outputs"] = _encoded(state.memory)
         result = self.inner(past_key_values=cache, **given)
-        after = result.past_key_values
-        keys, values = _tensors(getattr(after, "self_attention_cache", after))
+        keys, values = _tensors(getattr(cache, "self_attention_cache", cache))
         state = dataclasses.replace(state, keys=keys, values=values)
         return self.written(result.logits[:, -1]), state
 
@@ -227,6 +224,22 @@ def _encoded(memory: Tensor) -> Any:
     from transformers.modeling_outputs import BaseModelOutput
 
     return BaseModelOutput(last_hidden_state=memory)
+
+
+def _caches(
+    own: list[tuple[Tensor, Tensor]] | None = None,
+    memory: list[tuple[Tensor, Tensor]] | None = None,
+) -> Any:
+    """Returns a cache of transformers.
+
+    Args:
+      own: keys and values of each layer's self-attention.
+      memory: keys and values of each layer's attention to an encoder; None without one.
+    """
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    cache = DynamicCache(own or None)
+    return cache if memory is None else EncoderDecoderCache(cache, DynamicCache(memory or None))
 
 
 def _tensors(cache: Any) -> tuple[list[Tensor], list[Tensor]]:
@@ -299,10 +312,10 @@ def join_texts(
     its = network.architecture
     before, between, after = around or (its.before, its.between, its.after)
     fixed = len(before) + len(after) + len(between) * (len(texts) - 1)
-    rows, device = len(texts[0]), texts[0].device
+    rows, device = texts[0].size(0), texts[0].device
     length = fixed + sum(text.size(1) for text in texts)
     if its.longest:
-        length = min(length, its.longest)
+        length = torch.sym_min(length, its.longest)
     left = torch.full((rows,), length - fixed, device=device)
     ids = torch.zeros(rows, length + 1, dtype=torch.int64, device=device)
     types = torch.full_like(ids, its.types[0])

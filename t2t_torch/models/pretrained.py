@@ -219,7 +219,7 @@ class PretrainedSeq2seq(_Pretrained):
         joined = join_texts(self.network, [features[name].values for name in self._inputs])
         targets = features["targets"].values
         start = self.network.architecture.start
-        before = torch.tensor([start], device=targets.device).expand(len(targets), -1)
+        before = torch.tensor([start], device=targets.device).expand(targets.size(0), -1)
         read = torch.cat([before, self.network.order[targets[:, :-1]]], 1)
         logits = self.network.logits(read, joined.mask, input_ids=joined.ids)
         return {"targets": Hidden(self.network.written(logits[:, len(start) - 1 :]))}

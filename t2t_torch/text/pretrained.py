@@ -288,6 +288,7 @@ class PretrainedFolder:
                 "which is not supported."
             )
         pad, end = self.special_ids
+        has_types = "token_type_ids" in self._tokenizer.model_input_names
         return Architecture(
             config=self.settings.to_dict(),
             width=self.settings.hidden_size,
@@ -296,7 +297,7 @@ class PretrainedFolder:
             before=before,
             between=tuple(two.ids[first[-1] + 1 : second[0]]),
             after=after,
-            types=(two.type_ids[first[0]], two.type_ids[second[0]]),
+            types=(two.type_ids[first[0]], two.type_ids[second[0]]) if has_types else (0, 0),
             longest=self._longest(),
             start=self._start(before),
             vocabulary=hashlib.sha256(self.vocabulary).hexdigest(),
@@ -317,9 +318,8 @@ class PretrainedFolder:
         return before or (first if isinstance(first, int) else self.special_ids[1],)
 
     def _longest(self) -> int:
-        named = ("max_position_embeddings", "sliding_window")
         limits = [self._tokenizer.model_max_length]
-        limits += [getattr(self.settings, name, None) for name in named]
+        limits.append(getattr(self.settings, "max_position_embeddings", None))
         return min((one for one in limits if isinstance(one, int) and 0 < one < 1 << 24), default=0)
 
     def check_is(self, architecture: Architecture) -> None:
