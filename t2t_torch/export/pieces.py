@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ from t2t_torch.export.strings import (
     joined,
     joined_words,
     look_up,
+    mask_of,
     named,
     of_flat,
     ranges,
@@ -221,9 +222,22 @@ class PieceGraph(EncoderGraph):
         values = combine("Expand", [list(first)], shape).Concat(rows.values, axis=1)
         return NumberRows(values, rows.lengths + len(first))
 
-    def of_words(self, field: FieldText) -> NoReturn:
-        """Raises ExportError: no imported model has a text of words."""
-        raise ExportError(f"{self._name!r}: a graph cannot split this text into words.")
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns the ids of each text's words, the unknown id for a word without any."""
+        words = at_least_one(field.words, "")
+        texts = words.Reshape([-1])
+        rows = encode_pieces(self.encoder.pieces, self, FieldText(texts))
+        has_none = (rows.lengths == 0) & (texts != "")
+        counts = where(has_none, 1, where(texts == "", 0, rows.lengths))
+        values = at_least_one(
+            where(has_none.Unsqueeze([1]), self.unknown, rows.values), self.unknown
+        )
+        mask = mask_of(counts, values.size(1).Squeeze())
+        flat = values.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
+        counts = counts.Reshape(words.Shape())
+        starts = where(words == "", 0, counts.CumSum(1, exclusive=1))
+        ids = of_flat(flat, counts.sum(1))
+        return WordIds(ids, NumberRows(starts, field.word_counts))
 
 
 @functools.singledispatch

@@ -59,6 +59,7 @@ class PretrainedNetwork(nn.Module):
         _drop_pooler(self.inner)
         _replace_dropout(self.inner)
         self._arguments = frozenset(inspect.signature(self.inner.forward).parameters)
+        self._cache = "cache" if "cache" in self._arguments else "past_key_values"
         self.register_buffer("order", torch.tensor(architecture.order), persistent=False)
 
     def load(self, folder: PretrainedFolder) -> str:
@@ -145,7 +146,8 @@ class PretrainedNetwork(nn.Module):
         have equally many positions; its first place is masked.
         """
         cache = _caches()  # of all positions, also where a layer attends to a window of them
-        self.inner(input_ids=ids, attention_mask=mask.long(), past_key_values=cache, use_cache=True)
+        given = {"input_ids": ids, "attention_mask": mask.long(), self._cache: cache}
+        self.inner(**given, use_cache=True)
         last = mask.sum(1, keepdim=True) - 1
         mask = mask.scatter(1, last, torch.zeros_like(last, dtype=torch.bool))
         return LmState(ids.gather(1, last)[:, 0], mask, *_tensors(cache))
@@ -165,8 +167,8 @@ class PretrainedNetwork(nn.Module):
             encoder_outputs=_encoded(memory),
             attention_mask=mask.long(),
             decoder_input_ids=given,
-            past_key_values=cache,
             use_cache=True,
+            **{self._cache: cache},
         )
         keys, values = (
             [part[:, :, :-1] for part in parts] for parts in _tensors(cache.self_attention_cache)
@@ -197,7 +199,7 @@ class PretrainedNetwork(nn.Module):
             cache = _caches(own, list(zip(state.memory_keys, state.memory_values, strict=True)))
             given |= {"decoder_input_ids": read, "attention_mask": state.memory_mask.long()}
             given["encoder_outputs"] = _encoded(state.memory)
-        result = self.inner(past_key_values=cache, **given)
+        result = self.inner(**{self._cache: cache}, **given)
         keys, values = _tensors(getattr(cache, "self_attention_cache", cache))
         state = dataclasses.replace(state, keys=keys, values=values)
         return self.written(result.logits[:, -1]), state
@@ -315,7 +317,7 @@ def join_texts(
     rows, device = texts[0].size(0), texts[0].device
     length = fixed + sum(text.size(1) for text in texts)
     if its.longest:
-        length = torch.sym_min(length, its.longest)
+        length = torch.sym_min(length, its.longest)  # type: ignore[no-untyped-call]
     left = torch.full((rows,), length - fixed, device=device)
     ids = torch.zeros(rows, length + 1, dtype=torch.int64, device=device)
     types = torch.full_like(ids, its.types[0])

@@ -89,6 +89,11 @@ class WordProblem(TextProblem):
         except ValueError as error:
             raise RegistryError(f"`tokenizer` of {self.name!r}: {error}") from None
 
+    def use_pretrained_vocabulary(self) -> None:
+        """Takes the tokens of a pretrained model, which read what a word is made of themselves."""
+        super().use_pretrained_vocabulary()
+        vars(self).update(word_characters=0, word_bytes=0, word_shape=False)
+
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the character alphabet and the gazetteer labels."""
         learners = list(super().learners())

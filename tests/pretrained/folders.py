@@ -174,10 +174,11 @@ def save_model(family, folder, auto="AutoModel", seed=0, **more):
     )
     torch.manual_seed(seed)
     model = getattr(transformers, auto).from_config(config).eval()
+    scale = 2.0 if family == "t5" else 4.0  # large enough that no two texts are as probable
     with torch.no_grad():
-        for weight in model.parameters():  # large enough that ids matter
+        for weight in model.parameters():
             if weight.dim() > 1:
-                weight.mul_(4.0)
+                weight.mul_(scale)
             else:
                 weight.add_(0.1 * torch.randn_like(weight))
     model.save_pretrained(folder)
