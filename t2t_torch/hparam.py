@@ -481,6 +481,11 @@ class DataHParams(SamplingHParams):
         False, "Pads every batch to its bucket's boundary: a compiled model sees few shapes."
     )
 
+    @property
+    def max_positions(self) -> int:
+        """Positions of a text beyond which the model cannot read; 0: no limit."""
+        return 0
+
 
 class ModelHParams(Params):
     """Model: sizes, normalization and residual connections."""
@@ -744,6 +749,10 @@ class HParams(
     fits: ClassVar[bool] = False
     reads_ids: ClassVar[bool] = False
     reads_pretrained: ClassVar[bool] = False
+
+    def decode_defaults(self) -> str:
+        """Returns the decoding settings of a new run, in the syntax of `--decode_hparams`."""
+        return ""
 
     def completed(self, before: HParams | None) -> Self:
         """Returns a copy with what follows from files that the hyperparameters name.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids, encoder_graph
+from t2t_torch.export.byte_pairs import byte_pairs, is_byte_level, join_byte_pairs
 from t2t_torch.export.graph import (
     EXTENSIONS,
     LINE,
@@ -179,7 +180,10 @@ def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
     if isinstance(pieces, HuggingFacePieces):
         names = ("normalizer", "pre_tokenizer", "model")
         kinds = [(pieces.config.get(name) or {}).get("type") for name in names]
-        if as_target or kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"]:
+        is_known = is_byte_level(pieces) or (
+            not as_target and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+        )
+        if not is_known:
             return f"its subwords are a tokenizer of Hugging Face ({kinds[-1]})"
     if not isinstance(encoder.pieces, SentencePieces):
         return ""
@@ -269,6 +273,14 @@ def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText)
 
 
 @encode_pieces.register(HuggingFacePieces)
+def _tokenizer_pieces(
+    pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText
+) -> NumberRows:
+    if is_byte_level(pieces):
+        return byte_pairs(pieces, encoder.ids, encoder.unknown, field)
+    return _word_pieces(pieces, encoder, field)
+
+
 def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
     """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
     model = pieces.config["model"]
@@ -479,6 +491,13 @@ def _join_sentence_pieces(
     if encoder.strip:
         words = where(ink.integers().CumSum(1, reverse=1) > 0, words, "")
     return joined(words)
+
+
+@join_pieces.register(HuggingFacePieces)
+def _join_tokens(
+    pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
+) -> Proxy:
+    return join_byte_pairs(encoder, ids, mask)
 
 
 @join_pieces.register(BytePairEncoding)

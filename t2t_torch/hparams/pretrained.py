@@ -42,6 +42,11 @@ class PretrainedHParams(HParams):
             )
         return Architecture.parse(self.pretrained_architecture)
 
+    @property
+    def max_positions(self) -> int:
+        """Positions of a text beyond which the model cannot read; 0: no limit."""
+        return self.architecture().longest_text
+
     def completed(self, before: HParams | None) -> Self:
         """Returns a copy with the model's description, and its sizes; see `HParams.completed`."""
         known = getattr(before, "pretrained_architecture", "") or self.pretrained_architecture
@@ -51,8 +56,8 @@ class PretrainedHParams(HParams):
             Architecture.parse(known) if known else PretrainedFolder(self.pretrained).architecture()
         )
         values = {"pretrained_architecture": its.text, "hidden_size": its.width}
-        if its.longest and not self.max_length:
-            values["max_length"] = its.longest
+        if not self.max_length:
+            values["max_length"] = its.longest_text
         return self.replace(**values).signed(f"the folder {self.pretrained}")
 
 
@@ -110,6 +115,10 @@ def pretrained_lm_base() -> PretrainedLmHParams:
 
 class PretrainedSeq2seqHParams(PretrainedHParams):
     """Pretrained encoder and decoder."""
+
+    def decode_defaults(self) -> str:
+        """Returns the limit of an output: the model has no positions beyond it."""
+        return f"max_length={self.max_positions}" if self.max_positions else ""
 
 
 @register_hparams

@@ -193,7 +193,10 @@ class PretrainedNetwork(nn.Module):
             mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], 1)
             given |= {"input_ids": read, "attention_mask": mask.long()}
             if "position_ids" in self._arguments:
-                given["position_ids"] = state.mask.sum(1, keepdim=True)
+                positions = state.mask.sum(1, keepdim=True)
+                if longest := self.architecture.longest:
+                    positions = positions.clamp(max=longest - 1)  # later ones are as the last
+                given["position_ids"] = positions
             state, cache = dataclasses.replace(state, mask=mask), _caches(own)
         else:
             cache = _caches(own, list(zip(state.memory_keys, state.memory_values, strict=True)))

@@ -663,7 +663,8 @@ class Batching:
             return 0  # longer examples are split or dropped
         if not self.means_tokens and not self.max_length:
             return self.longest_row
-        return max(self._longest, self.max_length) * self.length_multiplier
+        bound = max(self._longest, self.max_length) * self.length_multiplier
+        return min(bound, self.hparams.max_positions or bound)
 
     @property
     def packed_length(self) -> int:

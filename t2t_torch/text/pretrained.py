@@ -109,6 +109,12 @@ class Architecture:
         """The description as JSON."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
+    @property
+    def longest_text(self) -> int:
+        """The tokens of the longest single text, without the ids around it; 0: no limit."""
+        around = max(len(self.before) + len(self.after), len(self.start))
+        return max(1, self.longest - around) if self.longest else 0
+
     @functools.cached_property
     def order(self) -> list[int]:
         """The model's id of each of our ids: padding, the end, and the others as they are.

@@ -248,6 +248,8 @@ def _claim(
 ) -> None:
     from t2t_torch.run.code import keep_code
 
+    if not directory.exists:
+        record = record.model_copy(update={"decode_hparams": hparams.decode_defaults()})
     config = config_file.written(train_record.config_of(settings, directory, record, hparams))
     policy = settings.resume_data
     changes = directory.claim(record, hparams, config=config, resume_data=policy)

@@ -85,7 +85,8 @@ def test_a_search_finds_the_same_texts(family, beams, tmp_path, model_of):
         do_sample=False,
         length_penalty=1.0,
         forced_eos_token_id=None,
-        suppress_tokens=None if pad == end else [pad],
+        suppress_tokens=None if pad == end else [pad],  # which is never written here
+        renormalize_logits=True,
         pad_token_id=pad,
         eos_token_id=end,
     )[:, read.size(1) :]
