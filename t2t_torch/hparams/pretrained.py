@@ -45,7 +45,7 @@ class PretrainedHParams(HParams):
     @property
     def max_positions(self) -> int:
         """Positions of a text beyond which the model cannot read; 0: no limit."""
-        return self.architecture().longest_text
+        return self.architecture().longest_text if self.pretrained_architecture else 0
 
     def completed(self, before: HParams | None) -> Self:
         """Returns a copy with the model's description, and its sizes; see `HParams.completed`."""

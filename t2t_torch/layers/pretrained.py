@@ -113,6 +113,17 @@ class PretrainedNetwork(nn.Module):
                     "--problem=PROBLEM --pretrained=FOLDER --data_dir=NEW"
                 )
 
+    @torch.no_grad()
+    def is_causal(self) -> bool:
+        """Returns True if the state of an id does not depend on the ids after it."""
+        ids = torch.tensor([[0, 1], [0, 2]], device=self.order.device)
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        joined = JoinedTexts(ids, mask, torch.zeros_like(ids), [], mask.sum(1))
+        was_training = self.training
+        first = self.eval().states(joined)[:, 0]
+        self.train(was_training)
+        return bool((first[0] == first[1]).all())
+
     def states(self, joined: JoinedTexts) -> Tensor:
         """Returns the states of the last layer at each position.  [B, L, H]."""
         more: dict[str, Any] = {}

@@ -90,12 +90,6 @@ class PretrainedEncoder(_Pretrained):
                 f"a {config.model_type} has an encoder and a decoder: take --model="
                 "pretrained_seq2seq and a problem of texts to texts."
             )
-        names = self.network.architecture.config.get("architectures") or [""]
-        if "CausalLM" in names[0] and hparams.summary == "first":
-            raise HParamsError(
-                f"a {config.model_type} reads from left to right, and its first state has seen one "
-                "token only. Set --hparams=summary=last or mean."
-            )
         self._places = WordPlaces(features)
         targets = features.targets.items()
         specs = {name: target.output_spec(name, features) for name, target in targets}
@@ -106,6 +100,20 @@ class PretrainedEncoder(_Pretrained):
             self.pooler = nn.Linear(size, size)
             nn.init.normal_(self.pooler.weight, std=0.02)
             nn.init.zeros_(self.pooler.bias)
+
+    def load_pretrained(self) -> list[str]:
+        """Loads the weights of the folder; see `T2TModel.load_pretrained`.
+
+        Raises:
+          HParamsError: the first state, which is the summary, does not depend on later ids.
+        """
+        lines = super().load_pretrained()
+        if self.hparams.summary == "first" and self.network.is_causal():
+            raise HParamsError(
+                f"a {self.network.inner.config.model_type} reads from left to right, and its first "
+                "state has seen one token only. Set --hparams=summary=last or mean."
+            )
+        return lines
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the hidden states of each target; see `T2TModel.body`."""

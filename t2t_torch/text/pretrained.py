@@ -27,6 +27,7 @@ _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _READ = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 _POINTER = b"version https://git-lfs"
 
 
@@ -179,6 +180,11 @@ class PretrainedFolder:
     @functools.cached_property
     def _tokenizer(self) -> Any:
         transformers = require("transformers", "hf", PURPOSE, DataError)
+        if not any(next(self.path.glob(name), None) for name in _VOCABULARIES):
+            raise DataError(
+                f"{self.path} has no tokenizer: none of {', '.join(_VOCABULARIES)}. Copy the whole "
+                "folder."
+            )
         try:
             made = transformers.AutoTokenizer.from_pretrained(
                 str(self.path), local_files_only=True, trust_remote_code=False

@@ -235,12 +235,16 @@ def _unfitted(resolved: HParams, named: TaskRecord) -> HParams:
 
 def _estimated_steps(settings: TrainSettings, named: TaskRecord, resolved: HParams) -> int:
     """Returns the approximate number of steps of `--train_epochs`; 0: unknown."""
+    from t2t_torch.data.manifest import Manifest
     from t2t_torch.train.recommendation import batches_of_epoch
 
     problem = registry.problem(named.problem)
     if not settings.train_epochs or not settings.data_dir or problem.mixing_schedule is not None:
         return 0
-    batches = batches_of_epoch(problem, Path(settings.data_dir), resolved)
+    data_dir = Path(settings.data_dir)
+    if settings.generate_data and not Manifest.path(data_dir, problem.dataset_name).exists():
+        return 0
+    batches = batches_of_epoch(problem, data_dir, resolved)
     accumulated = resolved.optimizer_multistep_accumulate_steps or 1
     of_step = settings.deterministic_world or accumulated * processes()
     epochs: int = settings.train_epochs

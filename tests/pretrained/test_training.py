@@ -1,0 +1,256 @@
+"""Pretrained models are fine-tuned on every kind of problem, resumed, exported and refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+import t2t_torch as t2t
+from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
+from t2t_torch.text.pretrained import PretrainedFolder
+from tests.pretrained.folders import save_model
+
+pytestmark = pytest.mark.usefixtures("own_registry")
+
+ANIMALS, VERBS = ("fox", "dog"), ("jumps", "reads")
+
+
+def sentence(draw):
+    words = draw.choices(["the", "quick", "brown", "lazy", *ANIMALS, *VERBS], k=draw.randint(2, 7))
+    return " ".join([draw.choice(ANIMALS), *words])
+
+
+def rows_of(kind, count, seed):
+    draw = random.Random(seed)
+    for _ in range(count):
+        one, other = sentence(draw), sentence(draw)
+        words, label = one.split(), one.split()[0]
+        tags = [f"B-{word}" if word in ANIMALS else "O" for word in words]
+        yield {
+            "text2class": {"inputs": one, "targets": label},
+            "textpair2class": {
+                "first": one, "second": other, "targets": str(label == other.split()[0]),
+            },
+            "text2real": {"inputs": one, "targets": len(words)},
+            "text2multilabel": {"inputs": one, "targets": sorted({*words} & {*ANIMALS})},
+            "text2tags": {"inputs": words, "targets": tags},
+            "intentslot": {"inputs": words, "intent": label, "slots": tags},
+            "pairranking": {
+                "query": one, "positive": f"{label} {other}", "negative": other[::-1],
+            },
+            "spanqa": {
+                "question": "which animal", "context": one,
+                "answers": [{"text": label, "answer_start": 0}],
+            },
+            "text2text": {"inputs": one, "targets": f"{label} jumps"},
+            "text2self": {"targets": one},
+        }[kind]  # fmt: skip
+
+
+KINDS = (
+    "text2class", "textpair2class", "text2real", "text2multilabel", "text2tags", "intentslot",
+    "pairranking", "spanqa", "text2text", "text2self",
+)  # fmt: skip
+
+
+@pytest.fixture
+def training_of(tmp_path):
+    """Returns the settings of a training of a kind of problem."""
+
+    def made(kind, family, folder=None, **settings):
+        folder = folder or tmp_path / family
+        name = {"text2text": "pretrained_seq2seq", "text2self": "pretrained_lm"}
+        model = name.get(kind, "pretrained_encoder")
+        auto = {
+            "pretrained_lm": "AutoModelForCausalLM",
+            "pretrained_seq2seq": "AutoModelForSeq2SeqLM",
+        }
+        if not folder.exists():
+            save_model(family, folder, auto.get(model, "AutoModel"))
+        declared = tmp_path / "declared"
+        declared.mkdir(exist_ok=True)
+        files = {"train": f"{kind}-train.jsonl", "eval": f"{kind}-eval.jsonl"}
+        for split, file in files.items():
+            rows = rows_of(kind, 60 if split == "train" else 20, split)
+            (declared / file).write_text("\n".join(map(json.dumps, rows)) + "\n")
+        content = {"problem": f"mine_{kind}", "kind": kind, "files": files}
+        (declared / f"{kind}.json").write_text(json.dumps(content))
+        rate = settings.pop("rate", 0.001)
+        return {
+            "problem": f"mine_{kind}",
+            "model": model,
+            "hparams_set": f"{model}_base",
+            "hparams": f"pretrained={folder},batch_size=256,learning_rate_constant={rate}",
+            "t2t_usr_dir": str(declared),
+            "tmp_dir": declared,
+            "data_dir": tmp_path / "data",
+            "output_dir": tmp_path / f"run-{kind}",
+            "generate_data": True,
+            "train_steps": 3,
+            **settings,
+        }
+
+    return made
+
+
+def requests_of(kind):
+    inputs = {"text2self": ("targets",), "spanqa": ("question", "context")}
+    for row in rows_of(kind, 5, "requests"):
+        left = {k: v for k, v in row.items() if k not in ("targets", "intent", "slots", "answers")}
+        row = {k: row[k] for k in inputs.get(kind, left)}
+        yield next(iter(row.values())) if len(row) == 1 else row
+
+
+_WITHOUT = """
+import sys
+sys.modules.update(torch=None, transformers=None, tokenizers=None)
+import json, t2t_torch as t2t
+requests = json.load(sys.stdin)
+print(json.dumps([[one.values, one.scores] for one in t2t.load(sys.argv[1]).predict(requests)]))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        one if one in ("text2class", "intentslot") else pytest.param(one, marks=pytest.mark.slow)
+        for one in KINDS
+    ],
+)
+def test_a_problem_is_trained_exported_and_answered_alike(kind, tmp_path, training_of):
+    family = {"text2text": "bart", "text2self": "gpt2"}.get(kind, "bert")
+    run = t2t.train(**training_of(kind, family))
+    assert (tmp_path / f"run-{kind}" / "ckpt-3").is_dir()
+    requests = list(requests_of(kind))
+    answers = run.predict(requests)
+    artifact = tmp_path / "artifact"
+    t2t.export(tmp_path / f"run-{kind}", artifact, tmp_path / "data")
+    told = subprocess.run(
+        [sys.executable, "-c", _WITHOUT, str(artifact)],
+        input=json.dumps(requests), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    for ours, (values, _) in zip(answers, json.loads(told.stdout), strict=True):
+        assert values == json.loads(json.dumps(ours.values)) or kind == "text2real"
+        if kind == "text2real":
+            assert values["targets"] == pytest.approx(ours.values["targets"], abs=1e-4)
+
+
+def weights(folder):
+    return {
+        name: one.numpy().tobytes()
+        for f in folder.glob("*.safetensors")
+        for name, one in load_file(f).items()
+    }
+
+
+@pytest.mark.parametrize("family", ["electra", pytest.param("deberta-v2", marks=pytest.mark.slow)])
+def test_a_resumed_run_is_bit_equal(family, tmp_path, training_of):
+    t2t.train(**training_of("text2class", family, output_dir=tmp_path / "whole", train_steps=4))
+    part = training_of(
+        "text2class", family, output_dir=tmp_path / "part", pause_at_step=2, train_steps=4
+    )
+    t2t.train(**part)
+    shutil.rmtree(tmp_path / family)  # the run needs the folder no more
+    t2t.train(**{**part, "pause_at_step": 0, "generate_data": False})
+    assert weights(tmp_path / "whole" / "ckpt-4") == weights(tmp_path / "part" / "ckpt-4")
+
+
+def test_classes_are_learnt(training_of):
+    settings = training_of("text2class", "roberta", rate=0.003, train_steps=40)
+    t2t.train(**settings)
+    scores = t2t.evaluate(settings["output_dir"], data_dir=settings["data_dir"])
+    assert scores["accuracy"] == 1.0
+
+
+def test_a_causal_body_is_summarized_at_its_end(training_of):
+    settings = training_of("text2class", "llama")
+    with pytest.raises(HParamsError, match="summary=last"):
+        t2t.train(**settings)
+    t2t.train(**{**settings, "hparams": settings["hparams"] + ",summary=last"})
+
+
+def damaged(folder, how):
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    if how == "no weights":
+        weights.rename(folder / "pytorch_model.bin")
+    elif how == "cut":
+        weights.write_bytes(weights.read_bytes()[:-10])
+    elif how == "pointer":
+        weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    elif how == "missing shard":
+        weights.unlink()
+        index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif how == "code":
+        (folder / "modeling_mine.py").write_text("print('executed')")
+    elif how == "auto map":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "auto_map": {"A": "b.C"}}))
+    elif how == "unknown model":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "none"}))
+    elif how == "other tokenizer":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "vocab_size": 20}))
+    elif how == "no tokenizer":
+        for path in folder.glob("tokenizer*"):
+            path.unlink()
+    elif how == "other architecture":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "num_hidden_layers": 5}))
+    return folder
+
+
+BAD = {
+    "no weights": (CheckpointError, "is a pickle"),
+    "cut": (CheckpointError, "its header names"),
+    "pointer": (CheckpointError, "git lfs pull"),
+    "missing shard": (CheckpointError, "00001-of-00002.safetensors is missing"),
+    "code": (UsageError, "code of its own"),
+    "auto map": (UsageError, "code of its own"),
+    "unknown model": (DataError, "reads no model of texts"),
+    "other tokenizer": (DataError, "different models"),
+    "no tokenizer": (DataError, "tokenizer"),
+    "other architecture": (CheckpointError, "lacks"),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_bad_folder_is_refused_by_name(how, tmp_path, training_of):
+    settings = training_of("text2class", "bert")
+    damaged(tmp_path / "bert", how)
+    error, says = BAD[how]
+    with pytest.raises(error, match=says):
+        t2t.train(**settings)
+    assert not list((tmp_path / "run-text2class").glob("ckpt-*"))
+
+
+def test_weights_that_changed_since_are_refused(tmp_path, training_of):
+    settings = training_of("text2class", "bert")
+    known = PretrainedFolder(str(tmp_path / "bert")).architecture()
+    save_model("bert", tmp_path / "bert", seed=3)
+    with pytest.raises(CheckpointError, match="has changed"):
+        PretrainedFolder(str(tmp_path / "bert")).check_is(known)
+    assert settings
+
+
+def test_data_of_another_vocabulary_is_refused(tmp_path, training_of):
+    settings = training_of("text2class", "bert")
+    t2t.train(**settings)
+    other = training_of("text2class", "roberta", output_dir=tmp_path / "other")
+    with pytest.raises(UsageError, match="another pretrained model"):
+        t2t.train(**other)
+    with pytest.raises(HParamsError, match="t2t-datagen"):
+        t2t.train(**{**other, "generate_data": False})
+
+
+def test_a_place_that_is_no_folder_and_no_name_is_refused(training_of):
+    settings = training_of("text2class", "bert")
+    hparams = settings["hparams"].split(",", 1)[1]
+    with pytest.raises(UsageError, match="no such folder"):
+        t2t.train(**{**settings, "hparams": f"pretrained=/nowhere/at/all,{hparams}"})
+    with pytest.raises(HParamsError, match="pretrained=FOLDER"):
+        t2t.train(**{**settings, "hparams": hparams})
