@@ -154,14 +154,16 @@ class PretrainedNetwork(nn.Module):
         """Returns the state of a language model that has read ids.  [R, L], [R, L] bool.
 
         The last id of each row is read again by the first step, so that rows of different lengths
-        have equally many positions; its first place is masked.
+        have equally many positions; its first place is masked.  In rows without an id all ids are
+        as probable in the first step.
         """
         cache = _caches()  # of all positions, also where a layer attends to a window of them
         given = {"input_ids": ids, "attention_mask": mask.long(), self._cache: cache}
         self.inner(**given, use_cache=True)
-        last = mask.sum(1, keepdim=True) - 1
+        total = mask.sum(1, keepdim=True)
+        last = (total - 1).clamp(min=0)
         mask = mask.scatter(1, last, torch.zeros_like(last, dtype=torch.bool))
-        return LmState(ids.gather(1, last)[:, 0], mask, *_tensors(cache))
+        return LmState(ids.gather(1, last)[:, 0], total[:, 0] == 0, mask, *_tensors(cache))
 
     def begin_from(self, ids: Tensor, mask: Tensor, start: Sequence[int]) -> Seq2seqState:
         """Returns the state of an encoder-decoder before its first step.
@@ -201,8 +203,10 @@ class PretrainedNetwork(nn.Module):
         own = list(zip(state.keys, state.values, strict=True))
         given: dict[str, Any] = {"use_cache": True}
         if isinstance(state, LmState):
+            given_first = state.is_empty & (ids == PAD)
             mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], 1)
             given |= {"input_ids": read, "attention_mask": mask.long()}
+            mask = torch.cat([state.mask, ~given_first[:, None]], 1)
             if "position_ids" in self._arguments:
                 positions = state.mask.sum(1, keepdim=True)
                 if longest := self.architecture.longest:
@@ -215,8 +219,10 @@ class PretrainedNetwork(nn.Module):
             given["encoder_outputs"] = _encoded(state.memory)
         result = self.inner(**{self._cache: cache}, **given)
         keys, values = _tensors(getattr(cache, "self_attention_cache", cache))
-        state = dataclasses.replace(state, keys=keys, values=values)
-        return self.written(result.logits[:, -1]), state
+        logits = self.written(result.logits[:, -1])
+        if isinstance(state, LmState):
+            logits = torch.where(given_first[:, None], 0.0, logits)
+        return logits, dataclasses.replace(state, keys=keys, values=values)
 
     def written(self, logits: Tensor) -> Tensor:
         """Returns logits of the model's ids as those of ours.  [..., V'] -> [..., V] float32."""
@@ -376,12 +382,14 @@ class LmState(RowState):
 
     Attributes:
       last: id of the model that the first step reads, [R].
+      is_empty: rows without an id before the first one that is written, [R] bool.
       mask: positions of the caches that are attended to, [R, T] bool.
       keys: keys of each layer's self-attention, [R, N, T, D] each.
       values: values, in the same shapes.
     """
 
     last: Tensor
+    is_empty: Tensor
     mask: Tensor
     keys: list[Tensor]
     values: list[Tensor]

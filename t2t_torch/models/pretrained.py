@@ -189,8 +189,15 @@ class PretrainedLm(_Pretrained):
         texts = [*given, targets]
         joined = join_texts(self.network, texts, around=(start, (), ()), keeps_end=True)
         logits = self.network.logits(joined.ids, joined.mask)
-        before = dataclasses.replace(joined, starts=[start - 1 for start in joined.starts])
-        own = before.part(len(given), logits, targets.size(1))
+        starts = joined.starts[-1]
+        before = dataclasses.replace(joined, starts=[(starts - 1).clamp(min=0)])
+        own = before.part(0, logits, targets.size(1))
+        if not start:  # the first id has none before it
+            at_first = torch.arange(targets.size(1), device=targets.device) == 0
+            shifted = torch.cat([own[:, :1], own[:, :-1]], 1)
+            is_empty = (starts == 0)[:, None]
+            own = torch.where(is_empty[..., None], shifted, own)
+            own = own.masked_fill((is_empty & at_first)[..., None], 0.0)
         return {"targets": Hidden(self.network.written(own))}
 
     def encode(self, batch: dict[str, Tensor]) -> LmState:

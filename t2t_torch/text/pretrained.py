@@ -326,8 +326,7 @@ class PretrainedFolder:
             first = self._config_value("decoder_start_token_id")
             first = self._config_value("bos_token_id") if first is None else first
             return (first, *begins) if isinstance(first, int) else begins
-        first = self._config_value("bos_token_id")
-        return before or (first if isinstance(first, int) else self.special_ids[1],)
+        return before
 
     def _longest(self) -> int:
         limits = [self._tokenizer.model_max_length]
