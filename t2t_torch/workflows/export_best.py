@@ -5,7 +5,7 @@
       latest       relative link to the newest; in an object store a file with its name
       export.log   output of the exporting processes
 
-A process of t2t-exporter with the lowest priority writes an artifact, so the training computes what
+A process of t2t-exporter with a low priority writes an artifact, so the training computes what
 it computes without.  An artifact gets its name when it is verified, and `latest` follows.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LOG = "export.log"
 
 _KEPT = 3  # artifacts
-_NICENESS = 19  # the lowest priority
+_NICENESS = 10  # a tenth of what the training gets of a core, and all that it leaves
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 _POLL_SECONDS = 0.2
 
@@ -89,7 +89,7 @@ class BestExports(Hook):
 
     One export runs at a time; of those that come meanwhile the newest waits.  The end of the
     training waits for the last one, a request to stop ends it; resuming exports what is missing.  A
-    failed export is reported, and the training continues.
+    failed export is reported, and the training continues.  Only the main process has this hook.
 
     Args:
       settings: settings of the training.
@@ -110,28 +110,30 @@ class BestExports(Hook):
 
     def begin(self, estimator: Estimator) -> None:
         """Exports the best checkpoint, unless that was done before the run was resumed."""
-        if not estimator.world.leads:
-            return
         for leftover in self._folder.glob(f".*{STAGED_SUFFIX}"):
             remove_leftovers(self._folder / leftover.name.split(".")[1])
-        self._choose(estimator)
-        self._advance(estimator)
+        self.after_rating(estimator)
 
     def after_rating(self, estimator: Estimator) -> None:
-        """Exports the checkpoint of this step if it is the best."""
-        if estimator.world.leads:
-            self._choose(estimator)
-            self._advance(estimator)
+        """Exports the best checkpoint, unless that was done."""
+        ranked: list[int] = []
+        with contextlib.suppress(CheckpointError):  # a damaged file, which the next rating renews
+            ranked = estimator.checkpoints.ranked()
+        there = {estimator.state.step, *(one.step for one in estimator.checkpoints.list())}
+        best = next((step for step in ranked if step in there), None)
+        running = None if self._running is None else self._running[0]
+        if best is not None and self._is_exported(best):
+            self._publish(estimator, best)
+        elif best not in (None, running, self._failed):
+            self._waiting = best
+        self._advance(estimator)
 
     def after_step(self, estimator: Estimator) -> None:
         """Reports an export that has ended, and starts the next one."""
-        if estimator.world.leads:
-            self._advance(estimator)
+        self._advance(estimator)
 
     def end(self, estimator: Estimator) -> None:
         """Waits for the last export; ends it after a request to stop."""
-        if not estimator.world.leads:
-            return
         if estimator.signal:
             self._waiting = None
         elif self._waiting is not None and self._checkpoint(self._waiting).is_dir():
@@ -152,21 +154,6 @@ class BestExports(Hook):
         self._running, estimator.checkpoints.read_steps = None, frozenset()
         remove_leftovers(self._folder / str(step))
         return step
-
-    def _choose(self, estimator: Estimator) -> None:
-        """Chooses the best checkpoint for the next export, unless it is exported."""
-        ranked: list[int] = []
-        with contextlib.suppress(CheckpointError):  # a damaged file, which the next rating renews
-            ranked = estimator.checkpoints.ranked()
-        there = {estimator.state.step, *(one.step for one in estimator.checkpoints.list())}
-        best = next((step for step in ranked if step in there), None)
-        running = None if self._running is None else self._running[0]
-        if best in (None, running, self._failed):
-            return
-        if self._is_exported(best):
-            self._publish(estimator, best)
-        else:
-            self._waiting = best
 
     def _checkpoint(self, step: int) -> Path:
         return self._run / f"ckpt-{step}"
@@ -200,13 +187,8 @@ class BestExports(Hook):
             self._waiting = best if estimator.saving.step == best else None
             return False
         estimator.checkpoints.read_steps = frozenset({best})
-        settings = ExportSettings(
-            output_dir=str(self._run),
-            export_dir=str(self._folder / str(best)),
-            checkpoint=str(best),
-            overwrite=True,
-            **self._given,
-        )
+        places = {"output_dir": str(self._run), "export_dir": str(self._folder / str(best))}
+        settings = ExportSettings(**places, checkpoint=str(best), overwrite=True, **self._given)
         command = [sys.executable, "-m", "t2t_torch.bin", "exporter", *settings.arguments()]
         training = Training(command, self._folder, _ENVIRONMENT, LOG, _NICENESS)
         try:
@@ -230,14 +212,10 @@ class BestExports(Hook):
             older = sorted(int(one.name) for one in folders if (one / FILE).is_file())[:-_KEPT]
             for old in older:
                 if old != step:
-                    self._remove(self._folder / str(old))
+                    artifact = self._folder / str(old)
+                    remote.remove(artifact)
+                    removed = artifact.with_name(f".{old}.{os.getpid()}{STAGED_SUFFIX}")
+                    artifact.rename(removed)  # it is there as a whole or not at all
+                    shutil.rmtree(removed, ignore_errors=True)
         except (OSError, T2TError) as error:
             estimator.say(f"warning: {link}, or an old artifact beside it, is as before: {error}")
-
-    @staticmethod
-    def _remove(artifact: Path) -> None:
-        """Removes an artifact, which is there as a whole or not at all."""
-        remote.remove(artifact)
-        removed = artifact.with_name(f".{artifact.name}.{os.getpid()}{STAGED_SUFFIX}")
-        artifact.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)

@@ -152,7 +152,7 @@ def _run_schedule(
         config = settings.run_config(record.train_steps)
         baselines = BaselineCheck(problem, Path(str(settings.data_dir)))
         hooks = [*callbacks, baselines, *chosen_hooks(config, hparams)]
-        if config.export_best and settings.trains:
+        if config.export_best and settings.trains and world.leads:
             from t2t_torch.workflows.export_best import BestExports
 
             hooks.insert(0, BestExports(settings, stop))
