@@ -484,9 +484,9 @@ def declares_all(folder: Path) -> bool:
     return bool(names) and all(name in _STATE.index()[kind] for kind, name in names)
 
 
-def declared_in(problem: str) -> Path | None:
-    """Returns the file in a registry folder that declares a problem; None if there is none."""
-    entry = _STATE.index()["problem"].get(problem)
+def declared_in(name: str, kind: str = "problem") -> Path | None:
+    """Returns the file in a registry folder that declares a name; None if there is none."""
+    entry = _STATE.index()[kind].get(name)
     return None if entry is None else Path(entry.path)
 
 

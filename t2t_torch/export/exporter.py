@@ -34,12 +34,14 @@ from t2t_torch.export.folder import (
     joined,
     load_members,
     remove_leftovers,
+    run_of,
     staged_folder,
     write_examples,
     write_signature,
     write_task,
 )
 from t2t_torch.export.graph import OPSETS
+from t2t_torch.export.model_card import model_card
 from t2t_torch.export.quantization import check_faster, check_quality
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import (
@@ -197,7 +199,7 @@ class Exporter(ABC):
         """
 
     def readme(self, signature: Signature) -> str:
-        """Returns the README of the folder; "" writes none."""
+        """Returns the heading of the model card and how the model is called; "": as ONNX."""
         return ""
 
     @abstractmethod
@@ -263,8 +265,10 @@ class Exporter(ABC):
             exporter = cls(settings, scratch)
             check_problem(settings, exporter.origin.problem)
             signature = exporter.write(folder)
-            if page := exporter.readme(signature):
-                (folder / "README.md").write_text(page, "utf-8")
+            use, run = exporter.readme(signature), run_of(settings.run_dir)
+            loaded = getattr(exporter, "loaded", None)
+            card = model_card(signature, run, use, loaded)
+            (folder / "README.md").write_text(card, "utf-8")
             signature = write_signature(signature, folder)
             verified = exporter.verify(folder)
             if settings.quantize:

@@ -310,8 +310,10 @@ class CheckpointDirectory:
 
     Attributes:
       rate: stores the metric value of a checkpoint, even while it is written; see `Ratings.add`.
+      ranked: returns the steps with values, best first; see `Ratings.ranked`.
       peers: the processes of sharded saves; None until there are any.
       retries: pauses of a save that the disk refuses; another thread may end them.
+      read_steps: steps of checkpoints that another process reads, which are kept.
     """
 
     def __init__(
@@ -330,9 +332,11 @@ class CheckpointDirectory:
         self.wait = self.retries.wait if wait is None else wait
         self._ratings = Ratings(self.path)
         self.rate = self._ratings.add
+        self.ranked = self._ratings.ranked
         self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._reported: set[Path] = set()  # corrupt ones that were not renamed
         self.peers: World | None = None
+        self.read_steps: frozenset[int] = frozenset()
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, valid or not, oldest first."""
@@ -571,6 +575,7 @@ class CheckpointDirectory:
         """
         ranked = self._ratings.ranked()
         superfluous = self._retention.superfluous(checkpoints, written, ranked)
+        superfluous = [one for one in superfluous if one.step not in self.read_steps]
         for checkpoint in superfluous:
             # Renames first: a crash during deletion leaves no partial checkpoint.
             removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))

@@ -33,7 +33,7 @@ class TrialRun(RunKind):
             *("print_config", "loader_workers", "reduce_lr_on_plateau_factor", "decode_hparams"),
             *("decode_from_file", "decode_to_file", "decode_reference", "decode_problem"),
             *("train_epochs", "verify_data", "deterministic_world", "keep_global_batch"),
-            "digest_every",
+            *("digest_every", "export_best"),
         ),
         "evaluate": (*_OF_A_PROBLEM, "hparams", "eval_metrics", "output", "decode_hparams"),
         "decode": (

@@ -16,6 +16,9 @@ from t2t_torch.files import open_regular, path_inside, read_json
 FILE = "signature.json"
 MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
+EXPORTS, LATEST = "export", "latest"
+"""Names of a run's folder of artifacts, and in it of the link to the newest, or of a file with the
+name of the newest."""
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
 FORMAT = 5

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from t2t_torch.errors import ArtifactError, T2TError, UsageError
+from t2t_torch.files import path_inside, read_text
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
-from t2t_torch.runtime.signature import FILE, MODEL
+from t2t_torch.runtime.signature import EXPORTS, FILE, LATEST, MODEL
 from t2t_torch.serve.limits import NotFound, ServerLimits, Unavailable
 from t2t_torch.serve.middleware import ServerMetrics
 from t2t_torch.serve.model import Sample, ServedModel, extent_of
@@ -27,6 +28,7 @@ Predict: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Pr
 
 _Result: TypeAlias = "Sequence[Prediction] | Exception"
 
+_WAITING = 1.0  # seconds between looks for the first artifact of a folder
 STOPPING = 2.0
 """Seconds that all models together have to stop at shutdown."""
 
@@ -344,21 +346,37 @@ class ModelSource(NamedTuple):
       path: an artifact, a folder of artifacts with numbers as names, or a run directory.
       load: function that loads a model from (name, version, path).
       is_run: True for a run directory, which is loaded only once.
+      is_watched: True for a folder of artifacts of which `latest` names the served one, or for a
+        run with such a folder; it may have none yet.
     """
 
     name: str
     path: Path
     load: Callable[[str, str, Path], ServedModel]
     is_run: bool = False
+    is_watched: bool = False
 
     def places(self) -> dict[str, Path]:
         """Returns the folders by version, newest first; a single artifact has the version ""."""
-        if self.is_run or (self.path / FILE).exists() or (self.path / MODEL).exists():
-            return {"": self.path}
-        if not self.path.is_dir():
+        path = self._latest() if self.is_watched else self.path
+        if self.is_run or (path / FILE).exists() or (path / MODEL).exists():
+            return {"": path}
+        if self.is_watched or not self.path.is_dir():
             return {}
         folders = [one for one in self.path.iterdir() if one.name.isdecimal() and one.is_dir()]
         return {one.name: one for one in sorted(folders, key=lambda one: -int(one.name))}
+
+    def _latest(self) -> Path:
+        """Returns the artifact that `latest` names; the folder itself if it has no `latest`.
+
+        Links are resolved once, so that no model is loaded from two artifacts.
+        """
+        for link in (self.path / LATEST, self.path / EXPORTS / LATEST):
+            if link.is_file():
+                return path_inside(link.parent, read_text(link).strip())
+            if link.is_symlink():
+                return link.resolve()
+        return self.path.resolve()
 
 
 class Served(NamedTuple):
@@ -418,6 +436,10 @@ class Repository:
             versions of other models are logged.
         """
         for source in self._sources.values():
+            if source.is_watched and not source.places():
+                log_event("waiting", model=source.name, path=str(source.path))
+                while not (source.places() or self._end.wait(_WAITING)):
+                    pass
             faults = self._refresh(source)
             if source.name not in self._served:
                 if faults:
@@ -490,7 +512,7 @@ class Repository:
         model = source.load(source.name, version, path)
         name = source.name
         if not self._allow_other_problem:
-            self._check_problem(name, model, path)
+            self._check_compatible(source, model, path)
 
         def observe(inputs: int, seconds: float) -> None:
             self._metrics.batches.labels(name).observe(inputs)
@@ -508,21 +530,33 @@ class Repository:
         thread_name = f"{name} {model.version}"
         return Served(model, Batcher(model.predict, self._limits, observe, thread_name, threads))
 
-    def _check_problem(self, name: str, model: ServedModel, path: Path) -> None:
-        """Checks that a version has the problem of those that are served under its name.
+    def _check_compatible(self, source: ModelSource, model: ServedModel, path: Path) -> None:
+        """Checks that a version answers what clients of its name ask for.
 
         Raises:
-          ArtifactError: it has another, for which the clients of this name do not ask.
+          ArtifactError: it has another problem than those that are served; or, of a folder that is
+            watched, other inputs, or an output less.
         """
+        name = source.name
         loaded = [one.served for one in self._known[name].values() if one.served]
         served = [*self._served.get(name, {}).values(), *loaded]
-        problem = next((one.model.problem for one in served), model.problem)
-        if problem != model.problem:
-            raise ArtifactError(
-                f"'{path}' is of problem {model.problem}, and the model that is served as {name!r} "
-                f"is of {problem}, which is what its clients ask for. Serve it under another name "
-                "(--artifact=NAME=PATH), or start t2t-server with --allow_other_problem."
+        before = next((one.model for one in served), model)
+        known, new = _forms(before), _forms(model)
+        changed = [one for one in {**known, **new} if known.get(one) != new.get(one)]
+        changed = [one for one in changed if one in known or one.startswith("input")]
+        if before.problem != model.problem:
+            fault = (
+                f"is of problem {model.problem}, and the model that is served as {name!r} is of "
+                f"{before.problem}, which is what its clients ask for"
             )
+        elif source.is_watched and changed:
+            fault = f"has another {', '.join(changed)} than the model that is served as {name!r}"
+        else:
+            return
+        raise ArtifactError(
+            f"'{path}' {fault}. Serve it under another name (--artifact=NAME=PATH), or start "
+            "t2t-server with --allow_other_problem."
+        )
 
     def _put(self, name: str) -> None:
         """Serves the loaded versions of a model and retires the removed ones."""
@@ -598,6 +632,13 @@ class Repository:
         left = None if end is None else max(0.0, end - time.monotonic())
         served = [one for versions in self._served.values() for one in versions.values()]
         close_all([one.batcher for one in served], left)
+
+
+def _forms(model: ServedModel) -> dict[str, tuple[object, ...]]:
+    """Returns the inputs and outputs of a model as clients write and read them, by name."""
+    inputs = {f"input {f.name!r}": (f.kind, f.dtype, f.size, *f.shape) for f in model.fields}
+    outputs = {f"output {t.name!r}": (t.kind, t.dtype, *t.shape) for t in model.targets}
+    return {**inputs, **outputs}
 
 
 def _fingerprint(folder: Path) -> _Fingerprint:

@@ -184,6 +184,8 @@ class Experiment:
             return
         assert self._watched is not None
         estimator.judge(self._watched, *self._rate(estimator.state.step, metrics))
+        for hook in estimator.hooks:
+            hook.after_rating(estimator)
 
     def _find_watched(self, plan: RunSchedule) -> Watched | None:
         """Returns the monitored metric set by the flags, among the available ones.

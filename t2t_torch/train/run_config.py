@@ -257,6 +257,11 @@ class RunConfig(Settings):
         (),
         "Parameters to load from it: regular expressions of names; old->new renames, ! excludes.",
     )
+    export_best: bool = hp(
+        False,
+        "Exports each new best checkpoint in the background, verified, to export/<step> in the"
+        " run, with a link `latest`, which t2t-server --watch follows.",
+    )
     hooks: tuple[str, ...] = hp((), "Registered hooks of the run.  Names: --registry_help.")
     profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
 

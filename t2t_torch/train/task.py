@@ -501,6 +501,9 @@ class Hook:
     ) -> None:
         """Called after the weights, or their average, were evaluated on a split."""
 
+    def after_rating(self, estimator: Estimator) -> None:
+        """Called after the watched metric of this step was recorded, which ranks its checkpoint."""
+
     def end(self, estimator: Estimator) -> None:
         """Called when the estimator is closed, but not after an error that ended the run."""
 

@@ -67,17 +67,21 @@ class TrainingOutcome:
 
 @dataclasses.dataclass
 class Training:
-    """A training process of a search, which pauses at a rung.
+    """A training process of a search, which pauses at a rung; or another command of a run.
 
     Attributes:
       command: complete command line.
       directory: run directory.
       environment: additional environment variables.
+      log: name of the log file in the directory.
+      niceness: priority of the process, as of `nice`; 19 is the lowest, 0 the caller's.
     """
 
     command: Sequence[str]
     directory: Path
     environment: Mapping[str, str]
+    log: str = LOG
+    niceness: int = 0
     _process: subprocess.Popen[bytes] | None = None
     _began: float = 0.0
     _is_stopping: bool = False
@@ -103,7 +107,7 @@ class Training:
         self.directory.mkdir(parents=True, exist_ok=True)
         if is_locked(self.directory / "train.lock"):
             return False
-        with (self.directory / LOG).open("ab") as log:
+        with (self.directory / self.log).open("ab") as log:
             log.write(f"$ {' '.join(self.command)}\n".encode())
             log.flush()
             # New session: Ctrl-C only reaches the tuner, which then requests one graceful stop.
@@ -116,6 +120,8 @@ class Training:
                 start_new_session=True,
                 preexec_fn=parent_follower(),
             )
+        if self.niceness:
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, self.niceness)
         self._began = time.monotonic()
         return True
 
@@ -124,7 +130,9 @@ class Training:
         if self._process is None or (code := self._process.poll()) is None:
             return None
         ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
-        return TrainingOutcome(ending, code, "" if code == 0 else _why(self.directory, code))
+        return TrainingOutcome(
+            ending, code, "" if code == 0 else _why(self.directory / self.log, code)
+        )
 
     def request_stop(self) -> None:
         """Requests a save and exit; repeated calls have no effect."""
@@ -139,10 +147,10 @@ class Training:
             self._process.wait()
 
 
-def _why(directory: Path, code: int) -> str:
+def _why(file: Path, code: int) -> str:
     """Returns the last error output of a training process."""
     status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    with open_regular(directory / LOG) as log:
+    with open_regular(file) as log:
         log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
         lines = log.read().decode(errors="replace").splitlines()
     start = max((n for n, line in enumerate(lines) if line.startswith("$ ")), default=-1)

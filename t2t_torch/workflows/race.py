@@ -582,11 +582,16 @@ def race(settings: TrainSettings, stop: StopRequest) -> int:
 
     Raises:
       CheckpointError: another process races in the folder.
-      UsageError: no model can be trained, or `output_dir` exists.
+      UsageError: no model can be trained, `output_dir` exists, or a setting is of one training.
     """
     from t2t_torch.run.directory import training_lock
     from t2t_torch.tune.tuner import replace_link
 
+    if settings.export_best:
+        raise UsageError(
+            "--export_best: --model=auto trains several models, of which the best is known at the "
+            f"end. Export that:  t2t-exporter --output_dir={settings.output_dir} --export_dir=DIR"
+        )
     if settings.generate_data:
         generate_data(settings, str(settings.problem), stop)
     target, data_dir = Path(str(settings.output_dir)), Path(str(settings.data_dir))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.remote import is_url
 from t2t_torch.reporter import Reporter, output
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.settings import MissingSettingsError, Settings, hp, hp_path
@@ -30,6 +31,7 @@ class ServeSettings(ServerLimits, CodeSettings):
         t2t-server --artifact=artifact
         t2t-server --artifact=flights=artifact --artifact=tags=models/tags --host=0.0.0.0
         t2t-server --output_dir=run
+        t2t-server --watch=run
 
     Implements the Open Inference Protocol v2, and plain JSON at /predict.  In a folder with
     sub-folders 1, 2 ..., each is a version of the model.  Artifacts need no torch.  On SIGTERM,
@@ -40,6 +42,13 @@ class ServeSettings(ServerLimits, CodeSettings):
         (),
         "Artifact of t2t-exporter, or a folder of versions 1, 2 ...; NAME=PATH sets the "
         "model's name, by default that of the folder. Repeatable.",
+        repeated=True,
+    )
+    watch: tuple[str, ...] = hp(
+        (),
+        "Run of t2t-trainer --export_best whose newest export is served, also while it trains; or "
+        "any folder whose link `latest` names an artifact. NAME=PATH sets the model's name. "
+        "Repeatable.",
         repeated=True,
     )
     output_dir: str | None = hp_path(
@@ -68,7 +77,9 @@ class ServeSettings(ServerLimits, CodeSettings):
         0.0, "Seconds after SIGTERM that requests are still taken, but not ready.", low=0.0
     )
     allow_other_problem: bool = hp(
-        False, "Lets an artifact of another problem take over the name of a served one."
+        False,
+        "Lets an artifact of another problem, or with other fields, take over the name of a "
+        "served one.",
     )
     log_texts: bool = hp(False, "Includes inputs in the log.")
 
@@ -87,11 +98,13 @@ def serve(settings: ServeSettings, *, reporter: Reporter | None = None) -> int:
       T2TError: a setting does not fit, or a model cannot be loaded.
     """
     with running(settings, reporter):
-        if bool(settings.artifact) == bool(settings.output_dir):
+        if bool(settings.artifact or settings.watch) == bool(settings.output_dir):
             raise MissingSettingsError(
-                "expected either --artifact=PATH, repeatable for several models, or "
-                "--output_dir=RUN."
+                "expected either --artifact=PATH or --watch=PATH, repeatable for several models, "
+                "or --output_dir=RUN."
             )
+        if settings.watch and not settings.reload_seconds:
+            raise UsageError("--watch looks every --reload_seconds, and 0 is never: give more.")
         for name in ("checkpoint_path", "decode_hparams"):
             if getattr(settings, name) and not settings.output_dir:
                 raise UsageError(f"--{name} is for --output_dir; an artifact has what it needs.")
@@ -135,6 +148,7 @@ def _serve(settings: ServeSettings, sources: Sequence[ModelSource]) -> int:
 
 
 def _sources(settings: ServeSettings) -> list[ModelSource]:
+    from t2t_torch.runtime.signature import EXPORTS, LATEST
     from t2t_torch.serve.artifact_model import artifact_model
     from t2t_torch.serve.repository import ModelSource
     from t2t_torch.workflows.run_kind import kind_of
@@ -143,10 +157,19 @@ def _sources(settings: ServeSettings) -> list[ModelSource]:
         return kind_of(settings.output_dir).served_models(settings)
     load = functools.partial(artifact_model, threads=settings.threads)
     sources: dict[str, ModelSource] = {}
-    for given in settings.artifact:
+    watched = [(given, True) for given in settings.watch]
+    for given, is_watched in [*((given, False) for given in settings.artifact), *watched]:
         name, sign, path = given.partition("=")
         folder = Path(path if sign else given).expanduser()
-        name = name if sign else folder.resolve().name
+        if is_watched and is_url(path if sign else given):
+            raise UsageError(
+                f"--watch={given}: a folder of this machine is watched, and no store. Mount the "
+                "store, or copy its artifacts with a link `latest`."
+            )
+        if is_watched and folder.name == LATEST:
+            folder = folder.parent
+        of_run = folder.resolve().parent if is_watched and folder.name == EXPORTS else folder
+        name = name if sign else of_run.resolve().name
         if name in sources:
             raise UsageError(
                 f"two models are called {name!r}: {sources[name].path} and {folder}. Name them:  "
@@ -154,7 +177,7 @@ def _sources(settings: ServeSettings) -> list[ModelSource]:
             )
         if not name or "/" in name:
             raise UsageError(f"--artifact={given}: {name!r} is no name.  --artifact=NAME=PATH")
-        sources[name] = ModelSource(name, folder, load)
+        sources[name] = ModelSource(name, folder, load, is_watched=is_watched)
     return list(sources.values())
 
 

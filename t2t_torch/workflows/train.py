@@ -152,6 +152,10 @@ def _run_schedule(
         config = settings.run_config(record.train_steps)
         baselines = BaselineCheck(problem, Path(str(settings.data_dir)))
         hooks = [*callbacks, baselines, *chosen_hooks(config, hparams)]
+        if config.export_best and settings.trains and world.leads:
+            from t2t_torch.workflows.export_best import BestExports
+
+            hooks.insert(0, BestExports(settings, stop))
         with Estimator(task, directory, config, world=world, stop=stop, hooks=hooks) as estimator:
             experiment = Experiment(estimator)
             if decoding is not None:
@@ -213,6 +217,10 @@ def _task(
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
+            if settings.export_best and settings.trains:
+                from t2t_torch.workflows.export_best import check_exports
+
+                check_exports(record, hparams, data_dir)
             names = vocab_files_in(problem, data_dir, directory.path)
             if not settings.trains:
                 directory.check_is_of(record)

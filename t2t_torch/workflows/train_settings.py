@@ -255,6 +255,11 @@ def _of_schedule(settings: TrainSettings) -> Iterator[str]:
     for name in _OF_TRAINING:
         if schedule not in TRAINING and settings.is_changed(name):
             yield f"--{name} is for training, which --schedule={schedule} does not do."
+    if settings.export_best and schedule not in IN_TURNS:
+        yield (
+            f"--export_best needs evaluations while training, which --schedule={schedule} does not "
+            f"make. Give --schedule={' or '.join(sorted(IN_TURNS))}."
+        )
     if schedule == "test" and settings.pause_at_step:
         yield "--pause_at_step: --schedule=test trains one step."
     if schedule.endswith("_on_train_data") and settings.eval_use_test_set:
