@@ -40,8 +40,6 @@ def model_of(text_of):
         inputs, targets = {"inputs": text}, {"targets": text}
         if name == "pretrained_encoder":
             targets = {"targets": ClassLabel(ClassLabelEncoder(["no", "yes"]))}
-        elif name == "pretrained_lm":
-            inputs = {}
         known = registry.hparams(f"{name}_base").replace(pretrained=str(folder), **hparams)
         model = registry.model(name)(known.completed(None), Features(inputs, targets))
         model.load_pretrained()
