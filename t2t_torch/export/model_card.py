@@ -97,7 +97,7 @@ def _specs(loaded: Loaded) -> list[tuple[str, str, str]]:
     known, parameters = loaded.features, sum(one.numel() for one in loaded.model.parameters())
     inputs = [(name, one.input_spec(name, known)) for name, one in known.inputs.items()]
     outputs = [(name, one.output_spec(name, known)) for name, one in known.targets.items()]
-    specs = [("input", name, one.kind) for name, one in inputs]
+    specs: list[tuple[str, str, str]] = [("input", name, one.kind) for name, one in inputs]
     specs += [("output", name, one.kind) for name, one in outputs]
     return [*specs, ("parameters", "", f"{parameters:,}")]
 

@@ -30,6 +30,8 @@ class PretrainedNetwork(nn.Module):
       architecture: its description.
       order: the model's id of each of our ids, [V].
       inner: the module.
+      kind: name of the class that built it.
+      longest: tokens of the longest text that it reads; 0: no limit.
 
     Args:
       architecture: the description.
@@ -46,7 +48,7 @@ class PretrainedNetwork(nn.Module):
         super().__init__()
         transformers = require("transformers", "hf", PURPOSE)
         self.architecture = architecture
-        self._auto = getattr(transformers, kind)
+        self.kind, self._auto = kind, getattr(transformers, kind)
         values = dict(architecture.config)
         try:
             config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
@@ -60,7 +62,18 @@ class PretrainedNetwork(nn.Module):
         _replace_dropout(self.inner)
         self._arguments = frozenset(inspect.signature(self.inner.forward).parameters)
         self._cache = "cache" if "cache" in self._arguments else "past_key_values"
+        self.longest = self._longest()
         self.register_buffer("order", torch.tensor(architecture.order), persistent=False)
+
+    def _longest(self) -> int:
+        """Returns the number of positions; of RoBERTa's table those after that of padding."""
+        longest = self.architecture.longest
+        size = getattr(self.inner.config, "max_position_embeddings", None)
+        for table in self.inner.modules():
+            if isinstance(table, nn.Embedding) and table.num_embeddings == size:
+                used = 0 if table.padding_idx is None else table.padding_idx + 1
+                longest = min(longest, table.num_embeddings - used)
+        return longest
 
     def load(self, folder: PretrainedFolder) -> str:
         """Loads the weights of the folder that the architecture was read from.
@@ -113,14 +126,20 @@ class PretrainedNetwork(nn.Module):
                     "--problem=PROBLEM --pretrained=FOLDER --data_dir=NEW"
                 )
 
+    def output(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Returns the logits, or the states of an encoder, of ids of the model.  [B, L, ...]."""
+        if self.kind == "AutoModel":
+            return self.states(JoinedTexts(ids, mask, torch.zeros_like(ids), [], mask.sum(1)))
+        more = {"input_ids": ids} if self.inner.config.is_encoder_decoder else {}
+        return self.logits(ids, mask, **more)
+
     @torch.no_grad()
     def is_causal(self) -> bool:
         """Returns True if the state of an id does not depend on the ids after it."""
         ids = torch.tensor([[0, 1], [0, 2]], device=self.order.device)
         mask = torch.ones_like(ids, dtype=torch.bool)
-        joined = JoinedTexts(ids, mask, torch.zeros_like(ids), [], mask.sum(1))
         was_training = self.training
-        first = self.eval().states(joined)[:, 0]
+        first = self.eval().output(ids, mask)[:, 0]
         self.train(was_training)
         return bool((first[0] == first[1]).all())
 
@@ -209,8 +228,8 @@ class PretrainedNetwork(nn.Module):
             mask = torch.cat([state.mask, ~given_first[:, None]], 1)
             if "position_ids" in self._arguments:
                 positions = state.mask.sum(1, keepdim=True)
-                if longest := self.architecture.longest:
-                    positions = positions.clamp(max=longest - 1)  # later ones are as the last
+                if self.longest:
+                    positions = positions.clamp(max=self.longest - 1)  # later ones are as the last
                 given["position_ids"] = positions
             state, cache = dataclasses.replace(state, mask=mask), _caches(own)
         else:
@@ -336,8 +355,8 @@ def join_texts(
     fixed = len(before) + len(after) + len(between) * (len(texts) - 1)
     rows, device = texts[0].size(0), texts[0].device
     length = fixed + sum(text.size(1) for text in texts)
-    if its.longest:
-        length = torch.sym_min(length, its.longest)  # type: ignore[no-untyped-call]
+    if network.longest:
+        length = torch.sym_min(length, network.longest)  # type: ignore[no-untyped-call]
     left = torch.full((rows,), length - fixed, device=device)
     ids = torch.zeros(rows, length + 1, dtype=torch.int64, device=device)
     types = torch.full_like(ids, its.types[0])

@@ -51,6 +51,7 @@ class ProblemRun(RunKind):
         "torch": "t2t_torch.export.torch_package:TorchExporter",
         "safetensors": "t2t_torch.export.exporter:WeightsExporter",
         "ctranslate2": "t2t_torch.interop.ctranslate2:CTranslate2Exporter",
+        "huggingface": "t2t_torch.interop.huggingface_export:HuggingFaceExporter",
     }
     predictor = calling("t2t_torch.decode.loading:load")
     task = calling("t2t_torch.workflows.evaluate:task_of_run")

@@ -36,7 +36,15 @@ from t2t_torch.runtime.feeds import (
 )
 from t2t_torch.runtime.nesting import alike, array_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction
-from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
+from t2t_torch.runtime.signature import (
+    CTRANSLATE2,
+    EXAMPLES,
+    FILE,
+    HUGGINGFACE,
+    MODEL,
+    ONNX,
+    Signature,
+)
 
 Example: TypeAlias = dict[str, Any]
 """An `input` and its `answer`."""
@@ -424,8 +432,8 @@ class Artifact(_GraphArtifact):
         signature = self.signature
         if signature.form != ONNX:
             reader = "t2t_torch.load reads it, with torch"
-            if signature.form == CTRANSLATE2:
-                reader = "CTranslate2 reads it, as its README.md shows"
+            if signature.form in (CTRANSLATE2, HUGGINGFACE):
+                reader = "that library reads it, as its README.md shows"
             raise ArtifactError(
                 f"'{self.path}' was exported with --format={signature.form}, which has no graph. "
                 f"{reader}; or export the run with --format=onnx."

@@ -20,6 +20,7 @@ EXPORTS, LATEST = "export", "latest"
 """Names of a run's folder of artifacts, and in it of the link to the newest, or of a file with the
 name of the newest."""
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
+HUGGINGFACE = "huggingface"
 
 FORMAT = 5
 """The newest supported version of `signature.json`.  2 added alignments and kinds of fields and

@@ -69,6 +69,7 @@ class Architecture:
       types: token types of the first text with the ids around it, and of the others.
       longest: tokens of the longest text that the model reads, with those ids; 0: no limit.
       start: ids that a decoder reads before the first one that it writes.
+      tokenizer: content of `tokenizer_config.json`.
       vocabulary: sha256 of the vocabulary file.
       weights: sha256 of each file of the weights.
       revision: commit of the repository that the folder was downloaded from, or "".
@@ -85,6 +86,7 @@ class Architecture:
     types: tuple[int, int]
     longest: int
     start: tuple[int, ...]
+    tokenizer: Mapping[str, Any]
     vocabulary: str
     weights: Mapping[str, str]
     revision: str
@@ -312,6 +314,10 @@ class PretrainedFolder:
             types=(two.type_ids[first[0]], two.type_ids[second[0]]) if has_types else (0, 0),
             longest=self._longest(),
             start=self._start(before),
+            tokenizer={
+                **optional_json(self.path / "tokenizer_config.json"),
+                **{name: str(token) for name, token in self._tokenizer.special_tokens_map.items()},
+            },
             vocabulary=hashlib.sha256(self.vocabulary).hexdigest(),
             weights={path.name: _sha256(path) for path in self.weights},
             revision=self.revision,

@@ -31,6 +31,7 @@ AGAIN = "again"
 
 _EPOCHS = 20
 _EPOCHS_OF_LINEAR_MODELS = 2  # with many rows: more overfit, docs/reference/results.md
+_EPOCHS_OF_PRETRAINED_MODELS = 4  # Devlin et al. 2019, arXiv:1810.04805, section A.3: 2 to 4
 _FEWEST_STEPS, _MOST_STEPS = 300, 50_000
 _FEWEST_STEPS_OF_TEXTS = 2000
 _PATIENCE = 3  # evaluations
@@ -187,7 +188,11 @@ def _fitted(problem: Problem, data_dir: Path, made: Recommendation) -> Recommend
         is_linear = named == "fasttext_base" and rows >= _MANY_ROWS_OF_LINEAR_MODELS
         steps = _steps(
             rows / rows_of_batch,
-            _EPOCHS_OF_LINEAR_MODELS if is_linear else _EPOCHS,
+            _EPOCHS_OF_PRETRAINED_MODELS
+            if hparams.reads_pretrained
+            else _EPOCHS_OF_LINEAR_MODELS
+            if is_linear
+            else _EPOCHS,
             writes_texts=_writes_texts(problem, data_dir),
         )
         each = math.ceil(max(rows / rows_of_step, steps / _EVALUATIONS))
@@ -200,7 +205,7 @@ def _fitted(problem: Problem, data_dir: Path, made: Recommendation) -> Recommend
         )
     epochs = steps * rows_of_step / max(1, rows)
     seconds = 0.0
-    if not _has_signals(problem, data_dir):
+    if not hparams.reads_pretrained and not _has_signals(problem, data_dir):
         stacks = 0 if model == "fasttext" else 1 + _translates(problem, data_dir)
         operations = _operations(manifests, hparams, stacks) * rows_of_step * length
         seconds = (_LAYERS_SECONDS if stacks else _STEP_SECONDS) + operations / _speed()

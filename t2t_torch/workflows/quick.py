@@ -22,7 +22,13 @@ from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
 from t2t_torch.workflows.evaluate import EvaluateSettings, evaluate
-from t2t_torch.workflows.generate import DeclareSettings, GenerateSettings, declare, generate
+from t2t_torch.workflows.generate import (
+    DeclareSettings,
+    GenerateSettings,
+    declare,
+    generate,
+    pretrained_name,
+)
 from t2t_torch.workflows.latency import LatencySettings, measure_latency
 from t2t_torch.workflows.leaderboard import Leaderboard
 from t2t_torch.workflows.run import export
@@ -60,6 +66,9 @@ class QuickSettings(Settings):
         "Median latency of an input at most, in PyTorch on one thread; a better model that is "
         "slower is distilled into one that is fast enough.  0: any.",
         low=0.0,
+    )
+    pretrained: str | None = hp_path(
+        "Folder of a pretrained model, as save_pretrained of transformers writes it, to begin with."
     )
     yes: bool = hp(False, "Take the first problem where several are as likely.")
     declare_choice: int = hp(
@@ -185,6 +194,7 @@ class _Quick:
         name = str(read_json(declaration)["problem"])
         registry.import_usr_dir(declaration.parent)
         self._generate(name, declaration)
+        name = pretrained_name(name) if self.settings.pretrained else name
         stopped: _StepStoppedError | None = None
         try:
             metrics = self._train(name, declaration.parent)
@@ -326,6 +336,7 @@ class _Quick:
             tmp_dir=str(raw),
             on_bad_record="skip",
             **({"merge_labels": True} if self.settings.merge_labels else {}),
+            **({"pretrained": self.settings.pretrained} if self.settings.pretrained else {}),
         )
         self._call("t2t-datagen", settings, lambda: generate(settings))
 
@@ -347,6 +358,8 @@ class _Quick:
                 "keep_checkpoint_max": 2,
                 "t2t_usr_dir": (str(usr_dir),),
             }
+            if self.settings.pretrained:
+                values["hparams"] = f"pretrained={self.settings.pretrained}"
             if self.settings.random_seed is not None:
                 values["random_seed"] = self.settings.random_seed
         settings = TrainSettings(**values)

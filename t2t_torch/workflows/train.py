@@ -13,6 +13,7 @@ from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import AUTO
 from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.workflows import config_file, context, run_kind, train_record
+from t2t_torch.workflows.generate import pretrained_name
 from t2t_torch.workflows.train_settings import TrainSettings, check_settings
 
 if TYPE_CHECKING:
@@ -83,8 +84,11 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
     if not settings.print_config:
         of_run = () if directory.exists or directory.has_checkpoints else context.RUN_FLAGS
         require(settings, *of_run, "data_dir", *(() if settings.dry_run else ("output_dir",)))
-    if AUTO in (settings.model, settings.hparams_set) and settings.generate_data:
-        generate_data(settings, str(settings.problem), stop)
+    if AUTO in (settings.model, settings.hparams_set):
+        if (pretrained := train_record.pretrained_of(settings)) and settings.problem:
+            settings = settings.replace(problem=pretrained_name(settings.problem))
+        if settings.generate_data:
+            generate_data(settings, str(settings.problem), stop, pretrained)
     settings, recommended = train_record.recommend(settings, directory)
     settings, recalled = train_record.recall(settings, directory)
     record = train_record.record(settings, directory)
@@ -212,8 +216,9 @@ def _task(
     with world.leader_first() as leads:
         if leads:
             if settings.generate_data:
+                pretrained = getattr(hparams, "pretrained", "")
                 for component in problem.components:
-                    generate_data(settings, component.full_name, stop, hparams)
+                    generate_data(settings, component.full_name, stop, pretrained)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
@@ -266,7 +271,7 @@ def _claim(
 
 
 def generate_data(
-    settings: TrainSettings, problem: str, stop: StopRequest, hparams: HParams | None = None
+    settings: TrainSettings, problem: str, stop: StopRequest, pretrained: str = ""
 ) -> None:
     """Generates the data of a problem; data that is there is kept.
 
@@ -274,13 +279,12 @@ def generate_data(
       settings: folders of the data.
       problem: name of the problem.
       stop: stops it.
-      hparams: hyperparameters of the run, which may name a pretrained model; None if not known.
+      pretrained: folder of a pretrained model whose tokenizer reads the texts; "" for none.
     """
     from t2t_torch.workflows.generate import GenerateSettings, generate
 
     places = {"data_dir": settings.data_dir, "tmp_dir": settings.tmp_dir}
-    if hparams is not None and hparams.reads_pretrained:
-        places["pretrained"] = getattr(hparams, "pretrained", "")
+    places["pretrained"] = pretrained
     given = {name: place for name, place in places.items() if place}
     with stop.as_exception():
         generate(GenerateSettings(problem=problem, **given))

@@ -78,12 +78,20 @@ def recommend(settings: TrainSettings, directory: RunDirectory) -> tuple[TrainSe
     if "train_steps" in settings.given or settings.train_epochs:
         values.pop("train_steps", None)
     if settings.hparams and "hparams" in values:
-        values["hparams"] += f",{settings.hparams}"
+        given = {one.partition("=")[0] for one in settings.hparams.split(",")}
+        others = [one for one in values["hparams"].split(",") if one.partition("=")[0] not in given]
+        values["hparams"] = ",".join([*others, settings.hparams])
     named = {"model": recommendation.model, "hparams_set": recommendation.hparams_set}
     kept = settings.given - {"hparams"}
     chosen = {**named, **{n: value for n, value in values.items() if n not in kept}}
     made = settings.replace(**chosen)
     return made, made.arguments(chosen)
+
+
+def pretrained_of(settings: TrainSettings) -> str:
+    """Returns the folder of a pretrained model that `--hparams` names; "" if it names none."""
+    pairs = (one.partition("=") for one in settings.hparams.split(","))
+    return {name.strip(): value for name, _, value in pairs}.get("pretrained", "")
 
 
 def record(settings: TrainSettings, directory: RunDirectory) -> TaskRecord:

@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 import t2t_torch as t2t
-from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
+from t2t_torch.errors import CheckpointError, DataError, ExportError, HParamsError, UsageError
 from t2t_torch.text.pretrained import PretrainedFolder
 from tests.pretrained.folders import save_model
 
@@ -254,3 +254,39 @@ def test_a_place_that_is_no_folder_and_no_name_is_refused(training_of):
         t2t.train(**{**settings, "hparams": f"pretrained=/nowhere/at/all,{hparams}"})
     with pytest.raises(HParamsError, match="pretrained=FOLDER"):
         t2t.train(**{**settings, "hparams": hparams})
+
+
+@pytest.mark.parametrize(
+    "kind, family", [("text2class", "bert"), ("text2text", "t5"), ("text2self", "qwen3")]
+)
+def test_a_run_is_exported_for_transformers(kind, family, tmp_path, training_of):
+    import transformers
+
+    settings = training_of(kind, family)
+    t2t.train(**settings)
+    folder = tmp_path / "exported"
+    t2t.export(settings["output_dir"], folder, format="huggingface")
+    model = {"text2text": "AutoModelForSeq2SeqLM", "text2self": "AutoModelForCausalLM"}
+    loaded = getattr(transformers, model.get(kind, "AutoModel")).from_pretrained(folder)
+    ours = weights(settings["output_dir"] / "ckpt-3")
+    for name, weight in loaded.named_parameters():
+        if not name.startswith("pooler."):
+            assert ours[f"network.inner.{name}"] == weight.detach().numpy().tobytes()
+    tokenizers = [
+        transformers.AutoTokenizer.from_pretrained(one) for one in (tmp_path / family, folder)
+    ]
+    first, second = (one("the quick fox, naïve") for one in tokenizers)
+    assert dict(first) == dict(second)
+    again = training_of(
+        kind, family, folder, output_dir=tmp_path / "again", data_dir=tmp_path / "new"
+    )
+    t2t.train(**again)
+
+
+def test_a_run_of_another_model_is_not_exported_for_transformers(tmp_path, training_of):
+    settings = training_of(
+        "text2class", "bert", model="text_cnn", hparams_set="text_cnn_tiny", hparams=""
+    )
+    t2t.train(**settings)
+    with pytest.raises(ExportError, match="transformers has no model"):
+        t2t.export(settings["output_dir"], tmp_path / "exported", format="huggingface")
