@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,7 +13,6 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids, encoder_graph
-from t2t_torch.export.byte_pairs import byte_pairs, is_byte_level, join_byte_pairs
 from t2t_torch.export.graph import (
     EXTENSIONS,
     LINE,
@@ -31,6 +31,7 @@ from t2t_torch.export.graph import (
     where,
 )
 from t2t_torch.export.strings import (
+    NONE,
     EncoderGraph,
     FieldText,
     NumberRows,
@@ -50,6 +51,7 @@ from t2t_torch.export.strings import (
     of_flat,
     ranges,
     substitute,
+    texts_of,
     tokens,
 )
 from t2t_torch.text import tensor2tensor_subword
@@ -180,7 +182,7 @@ def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
     if isinstance(pieces, HuggingFacePieces):
         names = ("normalizer", "pre_tokenizer", "model")
         kinds = [(pieces.config.get(name) or {}).get("type") for name in names]
-        is_known = is_byte_level(pieces) or (
+        is_known = _is_byte_level(pieces) or (
             not as_target and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
         )
         if not is_known:
@@ -276,9 +278,51 @@ def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText)
 def _tokenizer_pieces(
     pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText
 ) -> NumberRows:
-    if is_byte_level(pieces):
-        return byte_pairs(pieces, encoder.ids, encoder.unknown, field)
+    if _is_byte_level(pieces):
+        return _merged_bytes(pieces, encoder.ids, encoder.unknown, field)
     return _word_pieces(pieces, encoder, field)
+
+
+_CLASS = {"tokenizer_class": "GPT2Tokenizer"}  # by which the operator knows BPE of bytes
+
+
+def _is_byte_level(pieces: HuggingFacePieces) -> bool:
+    """Returns True for a tokenizer that merges pairs of bytes."""
+    config = pieces.config
+    steps = config.get("pre_tokenizer") or {}
+    kinds = {step.get("type") for step in steps.get("pretokenizers", [steps])}
+    return config["model"]["type"] == "BPE" and "ByteLevel" in kinds and not config["normalizer"]
+
+
+def _merged_bytes(
+    pieces: HuggingFacePieces, ids: dict[str, int], unknown: int, field: FieldText
+) -> NumberRows:
+    """Returns our ids of texts; a text ends at NUL.
+
+    Args:
+      pieces: the tokenizer.
+      ids: our id of each token.
+      unknown: our id of all others.
+      field: the texts.
+    """
+    names = [one["content"] for one in pieces.config["added_tokens"] if one["special"]]
+    added = [one for one in pieces.config["added_tokens"] if one["content"] not in names]
+    config = {**pieces.config, "added_tokens": added, "post_processor": None}
+    theirs, mask = field.texts.graph.several(
+        2,
+        "HfJsonTokenizer",
+        field.texts,
+        domain=EXTENSIONS,
+        tokenizer_vocab=json.dumps(config),
+        tokenizer_config=json.dumps(_CLASS),
+    )
+    vocabulary = pieces.config["model"]["vocab"]
+    vocabulary = {**vocabulary, **{one["content"]: one["id"] for one in added}}
+    table = np.full(max(vocabulary.values()) + 1, unknown, np.int64)
+    for token, number in vocabulary.items():
+        table[number] = ids.get(token, unknown)
+    flat = theirs.Reshape([-1]).Compress(mask.Reshape([-1]) == 1, axis=0)
+    return of_flat(take(table, flat), mask.integers().sum(1))
 
 
 def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
@@ -494,10 +538,30 @@ def _join_sentence_pieces(
 
 
 @join_pieces.register(HuggingFacePieces)
-def _join_tokens(
+def _join_byte_pairs(
     pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
 ) -> Proxy:
-    return join_byte_pairs(encoder, ids, mask)
+    """Returns the texts of pairs of bytes; invalid UTF-8 is replaced."""
+    letters = _letters()
+    octets = [
+        [letters[one] for one in token]
+        if all(one in letters for one in token)
+        else list(token.encode())
+        for token in encoder.tokens
+    ]
+    table = np.full((len(octets), max(map(len, octets))), NONE, np.int64)
+    for row, own in zip(table, octets, strict=True):
+        row[: len(own)] = own
+    rows = where(mask.Unsqueeze([2]), take(table, ids), NONE)  # [B, T, most]
+    return texts_of(rows.Reshape([0, -1]))
+
+
+def _letters() -> dict[str, int]:
+    """Returns the byte that each letter stands for: those that are printed stand for themselves."""
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (one for one in range(256) if one not in printed)
+    numbered = {chr(256 + number): one for number, one in enumerate(others)}
+    return {**{chr(one): one for one in printed}, **numbered}
 
 
 @join_pieces.register(BytePairEncoding)

@@ -11,9 +11,9 @@ import torch
 from t2t_torch.errors import ExportError
 from t2t_torch.export.exporter import RunExporter, VerificationReport, check_same
 from t2t_torch.export.settings import ExportSettings
+from t2t_torch.features.feature import select_texts
 from t2t_torch.layers.pretrained import PretrainedNetwork
 from t2t_torch.runtime.signature import HUGGINGFACE, Signature
-from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.pretrained import PretrainedFolder
 
 
@@ -62,16 +62,15 @@ class HuggingFaceExporter(RunExporter):
         inside = {id(weight) for weight in network.parameters()}
         own = [name for name, weight in model.named_parameters() if id(weight) not in inside]
         self._heads = sorted({name.rpartition(".")[0] for name in own})
-        texts = self.loaded.features.all.values()
-        encoders = [getattr(text, "encoder", None) for text in texts]
-        self._encoder = next(one for one in encoders if isinstance(one, PieceEncoder))
+        texts: Any = select_texts(self.loaded.features.all)
+        self._pieces = next(iter(texts.values())).encoder.pieces  # as the network has checked
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
         inner: Any = self._network.inner
         inner.save_pretrained(folder)
-        config: Any = self._encoder.pieces
-        (folder / "tokenizer.json").write_text(json.dumps(config.config, ensure_ascii=False))
+        tokenizer = json.dumps(self._pieces.config, ensure_ascii=False)
+        (folder / "tokenizer.json").write_text(tokenizer)
         named = dict(self._network.architecture.tokenizer)
         (folder / "tokenizer_config.json").write_text(json.dumps(named, indent=2))
         return self.signature()

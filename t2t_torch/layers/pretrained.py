@@ -58,7 +58,8 @@ class PretrainedNetwork(nn.Module):
                 f"transformers {transformers.__version__} cannot build this "
                 f"{architecture.config.get('model_type')} as {kind}: {str(error).splitlines()[0]}"
             ) from None
-        _drop_pooler(self.inner)
+        if getattr(self.inner, "pooler", None) is not None:
+            self.inner.pooler = None  # nothing reads it, and distributed runs need all gradients
         _replace_dropout(self.inner)
         self._arguments = frozenset(inspect.signature(self.inner.forward).parameters)
         self._cache = "cache" if "cache" in self._arguments else "past_key_values"
@@ -98,7 +99,6 @@ class PretrainedNetwork(nn.Module):
             raise CheckpointError(
                 f"the weights of {folder.path} cannot be loaded: {str(error).splitlines()[0]}"
             ) from None
-        _drop_pooler(loaded)
         wanted = dict(self.inner.named_parameters())
         missing = sorted(name for name in report["missing_keys"] if name in wanted)
         if missing:
@@ -106,7 +106,9 @@ class PretrainedNetwork(nn.Module):
                 f"{folder.path} lacks {len(missing)} of {len(wanted)} weights of a "
                 f"{type(self.inner).__name__}, such as {missing[0]}: it is of another model."
             )
-        self.inner.load_state_dict(loaded.state_dict())
+        self.inner.load_state_dict(
+            {name: one for name, one in loaded.state_dict().items() if name[:7] != "pooler."}
+        )
         unused = sorted({str(name).split(".")[0] for name in report["unexpected_keys"]})
         without = f", without {', '.join(unused)}" if unused else ""
         count = sum(weight.numel() for weight in wanted.values())
@@ -196,7 +198,7 @@ class PretrainedNetwork(nn.Module):
         given = torch.tensor([list(start)], device=ids.device).expand(ids.size(0), -1)
         cache = _caches([], [])
         self.inner(
-            encoder_outputs=_encoded(memory),
+            encoder_outputs=(memory,),
             attention_mask=mask.long(),
             decoder_input_ids=given,
             use_cache=True,
@@ -235,7 +237,7 @@ class PretrainedNetwork(nn.Module):
         else:
             cache = _caches(own, list(zip(state.memory_keys, state.memory_values, strict=True)))
             given |= {"decoder_input_ids": read, "attention_mask": state.memory_mask.long()}
-            given["encoder_outputs"] = _encoded(state.memory)
+            given["encoder_outputs"] = (state.memory,)
         result = self.inner(**{self._cache: cache}, **given)
         keys, values = _tensors(getattr(cache, "self_attention_cache", cache))
         logits = self.written(result.logits[:, -1])
@@ -259,12 +261,6 @@ class _Dropout(Dropout):
     def p(self) -> float:
         """The rate."""
         return self.rate
-
-
-def _encoded(memory: Tensor) -> Any:
-    from transformers.modeling_outputs import BaseModelOutput
-
-    return BaseModelOutput(last_hidden_state=memory)
 
 
 def _caches(
@@ -295,12 +291,6 @@ def _replace_dropout(module: nn.Module) -> None:
             setattr(module, name, _Dropout(child.p))
         else:
             _replace_dropout(child)
-
-
-def _drop_pooler(module: Any) -> None:
-    """Removes an output that nothing reads: weights without a gradient stop distributed runs."""
-    if getattr(module, "pooler", None) is not None:
-        module.pooler = None
 
 
 @dataclasses.dataclass

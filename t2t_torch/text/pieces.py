@@ -16,7 +16,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from t2t_torch.errors import DataError, require
-from t2t_torch.files import MAX_VOCABULARY, read_json
+from t2t_torch.files import MAX_VOCABULARY, read_bytes, read_json
 from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode, vocabulary_errors
 
 END_OF_WORD = "</w>"
@@ -158,7 +158,7 @@ class HuggingFacePieces:
 
     @functools.cached_property
     def word_prefix(self) -> str:
-        """What is written before a word that follows another one: a space if pieces keep it."""
+        """Text before a word that follows another one: a space if pieces keep it."""
         first, *_, last = self.split("a a") if len(self.split("a a")) > 1 else ("", "")
         return "" if first == last else " "
 
@@ -240,7 +240,7 @@ class PieceEncoder(TextEncoder):
         kind = "vocabulary of pieces, as t2t-import writes it"
         with vocabulary_errors(path, " Import the run again.", kind):
             encoder = cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
-        encoder.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        encoder.sha256 = hashlib.sha256(read_bytes(path, max_bytes=MAX_VOCABULARY)).hexdigest()
         return encoder
 
     @classmethod

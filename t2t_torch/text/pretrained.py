@@ -56,7 +56,7 @@ def optional_json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a run keeps of a pretrained model, besides its weights and its vocabulary.
+    """Description of a pretrained model in a run, besides its weights and its vocabulary.
 
     Attributes:
       config: content of `config.json`.
@@ -400,5 +400,5 @@ def _ordered(pad: int, end: int, rows: int) -> list[int]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
+    with files.open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

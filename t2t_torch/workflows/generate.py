@@ -23,7 +23,7 @@ from t2t_torch import registry
 from t2t_torch.atomic_files import write_text
 from t2t_torch.errors import UsageError
 from t2t_torch.executor import RunnerSettings
-from t2t_torch.files import replace_if_other
+from t2t_torch.files import MAX_VOCABULARY, read_bytes, replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.remote import url_of
@@ -188,7 +188,7 @@ def _write_pretrained_vocabularies(place: str, names: Sequence[str], data_dir: P
     for name in names:
         for file in registry.problem(name).kept_vocab_files:
             path = data_dir / file
-            if path.exists() and path.read_bytes() != content:
+            if path.exists() and read_bytes(path, max_bytes=MAX_VOCABULARY) != content:
                 raise UsageError(
                     f"{path} has the tokens of another pretrained model than {place}. Give another "
                     "--data_dir."
