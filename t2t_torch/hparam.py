@@ -328,12 +328,20 @@ class OptimizationHParams(Params):
         low=0,
     )
     freeze: tuple[str, ...] = hp(
-        (), "Regular expressions; weights with a matching name are not trained."
+        (),
+        "Regular expressions; weights with a matching name are not trained, but those that match "
+        "one after a !.  [!top]: only those are trained.",
     )
     unfreeze_schedule: tuple[str, ...] = hp(
         (),
         "pattern=step: weights with a matching name are not trained before that step; the first "
         "matching pattern counts.",
+    )
+    unfreeze_every: int = hp(
+        0,
+        "Steps after which one more layer is trained, the top one first, embeddings last; until "
+        "then only what is in no layer.  0: all from the start.",
+        low=0,
     )
     ema_decay: float = probability(
         0.0,
