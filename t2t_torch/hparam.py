@@ -405,6 +405,26 @@ class OptimizationHParams(Params):
     )
 
 
+class AdapterHParams(Params):
+    """Adapters: low-rank changes of trained weights (LoRA); see docs/how_to/fine_tuning.md."""
+
+    lora_rank: int = hp(
+        0,
+        "Rank of the adapters of linear maps.  All other weights are frozen, except those of "
+        "targets that are no texts and those that a !pattern of freeze names.  0: no adapters.",
+        low=0,
+    )
+    lora_alpha: float = hp(16.0, "The adapters are multiplied by this / lora_rank.", above=0)
+    lora_dropout: float = probability(
+        0.0, "Probability of zeroing an input of an adapter; training only."
+    )
+    lora_targets: tuple[str, ...] = hp(
+        (),
+        "Regular expressions; linear maps with a matching name have adapters.  Empty: all those in "
+        "numbered layers, as encoder.0.",
+    )
+
+
 class DataHParams(SamplingHParams):
     """Data: batching of examples."""
 
@@ -728,6 +748,7 @@ def recorded_beside(source: Path) -> dict[str, Any]:
 class HParams(
     ReportHParams,
     PrecisionHParams,
+    AdapterHParams,
     OptimizationHParams,
     ScheduledSamplingHParams,
     RegularizationHParams,
@@ -773,6 +794,9 @@ class HParams(
             **dict.fromkeys(("bs", "train_batch_size"), "batch_size"),
             **dict.fromkeys(("seq_length", "max_seq_length"), "max_length"),
             **dict.fromkeys(("ema",), "ema_decay"),
+            **dict.fromkeys(("lora_r", "r"), "lora_rank"),
+            **dict.fromkeys(("target_modules", "lora_target_modules"), "lora_targets"),
+            **dict.fromkeys(("layer_decay", "llrd"), "learning_rate_layer_decay"),
             **dict.fromkeys(("epochs", "num_epochs", "max_epochs"), "--train_epochs"),
             **dict.fromkeys(("steps", "max_steps", "num_steps"), "--train_steps"),
             **dict.fromkeys(("seed",), "--random_seed"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, listed
+from t2t_torch.features.feature import select_generated
+from t2t_torch.layers.lora import is_adapter
+from t2t_torch.model import T2TModel
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -25,7 +28,9 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
     """Freezes the weights that match `freeze`: sets `requires_grad` to False.
 
     Patterns that begin with `!` except weights; with such patterns alone all others are frozen.
-    Must be called before the model is wrapped for several processes.
+    With `lora_rank` all weights are frozen except adapters, the modalities of targets that are no
+    texts, and weights that are excepted.  Must be called before the model is wrapped for several
+    processes.
 
     Raises:
       HParamsError: a pattern is not a regular expression or matches nothing, or all weights are
@@ -37,14 +42,50 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
         is_kept = pattern.startswith("!")
         matching = _matching(model, pattern[is_kept:], f"freeze={pattern}")
         (kept if is_kept else frozen).update(matching)
-    if kept and not frozen:
+    if hparams.lora_rank:
+        new = {id(part) for name, part in model.named_parameters() if is_adapter(name)}
+        frozen.update(set(map(id, model.parameters())) - new - set(map(id, _heads(model))))
+    elif kept and not frozen:
         frozen.update(map(id, model.parameters()))
     for parameter in model.parameters():
         if id(parameter) in frozen - kept:
             parameter.requires_grad_(False)
-    if hparams.freeze and not any(parameter.requires_grad for parameter in model.parameters()):
+    if frozen and not any(parameter.requires_grad for parameter in model.parameters()):
         raise HParamsError(
             f"freeze=[{','.join(hparams.freeze)}] leaves no weight to train. Name fewer."
+        )
+
+
+def _heads(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Yields the weights of the modalities of targets that are no texts."""
+    for part in model.modules():
+        if isinstance(part, T2TModel):
+            texts = select_generated(part.features.targets)
+            for name in part.features.targets.keys() - texts.keys():
+                yield from part.modality(name).parameters()
+
+
+def check_loaded(model: nn.Module, hparams: HParams, names: Iterable[str]) -> None:
+    """Checks that with adapters all weights that a warm start has not loaded are trained.
+
+    Args:
+      model: model of a new run.
+      hparams: hyperparameters; weights are frozen as they set it.
+      names: names of the tensors that were not loaded.
+
+    Raises:
+      HParamsError: a weight would stay as it was drawn at random.
+    """
+    if not hparams.lora_rank:
+        return
+    freeze(model, hparams)
+    here = dict(model.named_parameters(remove_duplicate=False))
+    if random := [name for name in names if name in here and not here[name].requires_grad]:
+        raise HParamsError(
+            f"lora_rank={hparams.lora_rank} freezes weights that the warm start has not loaded: "
+            f"{listed(random)}. They would stay random. Train them, too: --hparams=freeze="
+            f"[!{random[0].rpartition('.')[0]}]; or rename those of the source with "
+            "--warm_start_patterns."
         )
 
 
