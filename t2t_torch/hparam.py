@@ -330,12 +330,20 @@ class OptimizationHParams(Params):
         low=0,
     )
     freeze: tuple[str, ...] = hp(
-        (), "Regular expressions; weights with a matching name are not trained."
+        (),
+        "Regular expressions; weights with a matching name are not trained, but those that match "
+        "one after a !.  [!top]: only those are trained.",
     )
     unfreeze_schedule: tuple[str, ...] = hp(
         (),
         "pattern=step: weights with a matching name are not trained before that step; the first "
         "matching pattern counts.",
+    )
+    unfreeze_every: int = hp(
+        0,
+        "Steps after which one more layer is trained, the top one first, embeddings last; until "
+        "then only what is in no layer.  0: all from the start.",
+        low=0,
     )
     ema_decay: float = probability(
         0.0,
@@ -396,6 +404,26 @@ class OptimizationHParams(Params):
         "that of the lowest times this.",
         above=0,
         high=1,
+    )
+
+
+class AdapterHParams(Params):
+    """Adapters: low-rank changes of trained weights (LoRA); see docs/how_to/fine_tuning.md."""
+
+    lora_rank: int = hp(
+        0,
+        "Rank of the adapters of linear maps.  All other weights are frozen, except those of "
+        "targets that are no texts and those that a !pattern of freeze names.  0: no adapters.",
+        low=0,
+    )
+    lora_alpha: float = hp(16.0, "The adapters are multiplied by this / lora_rank.", above=0)
+    lora_dropout: float = probability(
+        0.0, "Probability of zeroing an input of an adapter; training only."
+    )
+    lora_targets: tuple[str, ...] = hp(
+        (),
+        "Regular expressions; linear maps with a matching name have adapters.  Empty: all those in "
+        "numbered layers, as encoder.0.",
     )
 
 
@@ -727,6 +755,7 @@ def recorded_beside(source: Path) -> dict[str, Any]:
 class HParams(
     ReportHParams,
     PrecisionHParams,
+    AdapterHParams,
     OptimizationHParams,
     ScheduledSamplingHParams,
     RegularizationHParams,
@@ -788,6 +817,9 @@ class HParams(
             **dict.fromkeys(("bs", "train_batch_size"), "batch_size"),
             **dict.fromkeys(("seq_length", "max_seq_length"), "max_length"),
             **dict.fromkeys(("ema",), "ema_decay"),
+            **dict.fromkeys(("lora_r", "r"), "lora_rank"),
+            **dict.fromkeys(("target_modules", "lora_target_modules"), "lora_targets"),
+            **dict.fromkeys(("layer_decay", "llrd"), "learning_rate_layer_decay"),
             **dict.fromkeys(("epochs", "num_epochs", "max_epochs"), "--train_epochs"),
             **dict.fromkeys(("steps", "max_steps", "num_steps"), "--train_steps"),
             **dict.fromkeys(("seed",), "--random_seed"),

@@ -22,10 +22,11 @@ from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.run import code, storage, tensors
+from t2t_torch.run.adapter import load_adapter
 from t2t_torch.run.checkpoint import MODEL, Checkpoint
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
+from t2t_torch.runtime.signature import ADAPTER, FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import model_choices, parts_of, whole_model
 from t2t_torch.train.random_state import isolated_generators
 
@@ -140,7 +141,7 @@ def load_run(
         )
     if (run.path / FILE).exists():  # before any other file of it is read and misunderstood
         signature = Signature.read(run.path)
-        if signature.form == SAFETENSORS:
+        if signature.form in (ADAPTER, SAFETENSORS):
             signature.check_files(run.path)
     task = run.task()
     if not task.problem:
@@ -240,7 +241,8 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
 
     Raises:
       ArtifactError: the exported model is damaged or has no weights.
-      CheckpointError: the checkpoint does not exist, is damaged, or was deleted by a trainer.
+      CheckpointError: the checkpoint does not exist, is damaged, or was deleted by a trainer; the
+        weights that an adapter was trained from are missing, or others.
     """
 
     def read(checkpoint: Checkpoint) -> None:
@@ -269,7 +271,7 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
 def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
     """Loads a model exported as weights; returns its step."""
     signature = Signature.read(run.path)
-    if signature.form != SAFETENSORS:
+    if signature.form not in (ADAPTER, SAFETENSORS):
         raise errors.ArtifactError(
             f"'{run.path}' is a model exported as {signature.form}, not a run directory. Load it "
             "with t2t_torch.load, or give the run directory."
@@ -280,7 +282,10 @@ def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path
             f"{wanted}. Leave out the checkpoint, or give the run directory."
         )
     signature.check_files(run.path)
-    tensors.load_weights(model, run.path / MODEL)
+    if signature.form == ADAPTER:
+        load_adapter(model, run.path)
+    else:
+        tensors.load_weights(model, run.path / MODEL)
     return signature.step
 
 

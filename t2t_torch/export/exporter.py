@@ -455,11 +455,13 @@ class WeightsExporter(RunExporter):
     """Exports the weights as safetensors, in a folder that is loadable like a run.
 
     Attributes:
+      file: name of the file of weights.
       code_note: mention of the code in the README.
       settings_note: sentence about the settings in the README.
       model: the model.
     """
 
+    file: ClassVar[str] = CHECKPOINT_MODEL
     code_note: ClassVar[str] = ""
     settings_note: ClassVar[str] = (
         "`hparams.json` says what they are the weights of, `task.json` which model and problem."
@@ -504,7 +506,7 @@ class WeightsExporter(RunExporter):
 
     def verify(self, folder: Path) -> WeightsReport:
         """See `Exporter.verify`."""
-        check_same(self._tensors, load_file(check_regular(folder / CHECKPOINT_MODEL)), "the file")
+        check_same(self._tensors, load_file(check_regular(folder / self.file)), "the file")
         read = self.load(folder).state_dict()
         check_same(self.model.state_dict(), read, "a model that is loaded from it")
         return WeightsReport()

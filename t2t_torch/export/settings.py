@@ -59,8 +59,9 @@ class ExportSettings(CodeSettings):
     format: str = hp(
         "onnx",
         "Format: onnx: a graph from raw inputs to predictions; torch: a program of "
-        "torch.export; safetensors: the weights; ctranslate2: a transformer for CTranslate2; "
-        "huggingface: a pretrained model for transformers.",
+        "torch.export; safetensors: the weights; adapter: the trained weights of a run with "
+        "lora_rank or freeze alone; ctranslate2: a transformer for CTranslate2; huggingface: a "
+        "pretrained model for transformers.",
     )
     quantize: str = hp(
         "",

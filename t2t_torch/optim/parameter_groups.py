@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, listed
+from t2t_torch.features.feature import select_generated
+from t2t_torch.layers.lora import is_adapter
+from t2t_torch.model import T2TModel
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -24,19 +27,65 @@ _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 def freeze(model: nn.Module, hparams: HParams) -> None:
     """Freezes the weights that match `freeze`: sets `requires_grad` to False.
 
-    Must be called before the model is wrapped for several processes.
+    Patterns that begin with `!` except weights; with such patterns alone all others are frozen.
+    With `lora_rank` all weights are frozen except adapters, the modalities of targets that are no
+    texts, and weights that are excepted.  Must be called before the model is wrapped for several
+    processes.
 
     Raises:
       HParamsError: a pattern is not a regular expression or matches nothing, or all weights are
         frozen.
     """
-    frozen = [_matching(model, pattern, f"freeze={pattern}") for pattern in hparams.freeze]
+    frozen: set[int] = set()
+    kept: set[int] = set()
+    for pattern in hparams.freeze:
+        is_kept = pattern.startswith("!")
+        matching = _matching(model, pattern[is_kept:], f"freeze={pattern}")
+        (kept if is_kept else frozen).update(matching)
+    if hparams.lora_rank:
+        new = {id(part) for name, part in model.named_parameters() if is_adapter(name)}
+        frozen.update(set(map(id, model.parameters())) - new - set(map(id, _heads(model))))
+    elif kept and not frozen:
+        frozen.update(map(id, model.parameters()))
     for parameter in model.parameters():
-        if any(id(parameter) in ids for ids in frozen):
+        if id(parameter) in frozen - kept:
             parameter.requires_grad_(False)
-    if hparams.freeze and not any(parameter.requires_grad for parameter in model.parameters()):
+    if frozen and not any(parameter.requires_grad for parameter in model.parameters()):
         raise HParamsError(
             f"freeze=[{','.join(hparams.freeze)}] leaves no weight to train. Name fewer."
+        )
+
+
+def _heads(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Yields the weights of the modalities of targets that are no texts."""
+    for part in model.modules():
+        if isinstance(part, T2TModel):
+            texts = select_generated(part.features.targets)
+            for name in part.features.targets.keys() - texts.keys():
+                yield from part.modality(name).parameters()
+
+
+def check_loaded(model: nn.Module, hparams: HParams, names: Iterable[str]) -> None:
+    """Checks that with adapters all weights that a warm start has not loaded are trained.
+
+    Args:
+      model: model of a new run.
+      hparams: hyperparameters; weights are frozen as they set it.
+      names: names of the tensors that were not loaded.
+
+    Raises:
+      HParamsError: a weight would stay as it was drawn at random.
+    """
+    if not hparams.lora_rank:
+        return
+    freeze(model, hparams)
+    here = dict(model.named_parameters(remove_duplicate=False))
+    if random := [name for name in names if name in here and not here[name].requires_grad]:
+        raise HParamsError(
+            f"lora_rank={hparams.lora_rank} freezes weights that the warm start has not loaded: "
+            f"{listed(random)}. They would stay random. Train them, too: --hparams=freeze="
+            f"[!{random[0].rpartition('.')[0]}]; or rename those of the source with "
+            "--warm_start_patterns."
         )
 
 
@@ -53,18 +102,24 @@ def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]
     freeze(model, hparams)
     scales = _rules(model, "learning_rate_scales", hparams.learning_rate_scales)
     unfrozen = _rules(model, "unfreeze_schedule", hparams.unfreeze_schedule)
-    heights = _heights(model, hparams.learning_rate_layer_decay)
+    decay, every = hparams.learning_rate_layer_decay, hparams.unfreeze_every
+    depths: dict[int, int] = {}
+    if decay != 1.0:
+        depths = _depths(model, f"learning_rate_layer_decay={decay}", "learning_rate_scales")
+    if every:
+        depths = _depths(model, f"unfreeze_every={every}", "unfreeze_schedule")
     groups: dict[tuple[float, int], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        scale = _first(scales, parameter, 1.0) * heights.get(id(parameter), 1.0)
-        unfreeze_step = int(_first(unfrozen, parameter, 0))
+        depth = depths.get(id(parameter), -1)
+        scale = _first(scales, parameter, 1.0) * decay ** max(depth, 0)
+        unfreeze_step = int(_first(unfrozen, parameter, every * (depth + 1)))
         groups.setdefault((scale, unfreeze_step), []).append((name, parameter))
     if not any(scale and not unfreeze_step for scale, unfreeze_step in groups):
         raise HParamsError(
-            "learning_rate_scales and unfreeze_schedule leave nothing to train at the first step; "
-            "name fewer weights."
+            "learning_rate_scales, unfreeze_schedule and unfreeze_every leave nothing to train at "
+            "the first step; name fewer weights."
         )
     return [
         {"params": pairs, "lr_scale": scale, "unfreeze_step": unfreeze_step}
@@ -172,30 +227,34 @@ def _first(rules: list[tuple[set[int], float]], parameter: Tensor, default: floa
     return next((number for ids, number in rules if id(parameter) in ids), default)
 
 
-def _heights(model: nn.Module, decay: float) -> dict[int, float]:
-    """Returns the factor of each parameter that is in a layer, by the height of the layer.
+def _depths(model: nn.Module, setting: str, instead: str) -> dict[int, int]:
+    """Returns the number of layers above each parameter of a layer, and of the embeddings.
 
-    Layers are the elements of numbered lists, `encoder.0.attention...`.  Heights are counted from
-    the top of each list; embeddings (`bottom` of the modalities) are below the longest list.
+    Layers are the elements of numbered lists, `encoder.0.attention...`.  Depths are counted from
+    the top of each list; embeddings are below the longest list: the `bottom` of the modalities,
+    tables, and what is in a module with a table and without layers.  Other parameters, such as
+    those of heads, have none.
     """
-    if decay == 1.0:
-        return {}
     layers: dict[int, tuple[str, int]] = {}
     for name, parameter in model.named_parameters():
         if match := _LAYER.match(name):
             layers[id(parameter)] = match[1], int(match[2])
     if not layers:
         raise HParamsError(
-            f"learning_rate_layer_decay={decay}: the model has no numbered layers, as "
-            "'encoder.0...'. Use learning_rate_scales."
+            f"{setting}: the model has no numbered layers, as 'encoder.0...'. Use {instead}."
         )
     tops: dict[str, int] = {}
     for stack, number in layers.values():
         tops[stack] = max(tops.get(stack, 0), number)
-    factors = {key: decay ** (tops[stack] - number) for key, (stack, number) in layers.items()}
-    below = decay ** (max(tops.values()) + 1)
-    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    depths = {key: tops[stack] - number for key, (stack, number) in layers.items()}
+    below = max(tops.values()) + 1
+    bottoms = set()
+    for module in model.modules():
+        own = set(map(id, module.parameters()))
+        parts = [module, *module.children()]
+        if own.isdisjoint(layers) and any(isinstance(part, nn.Embedding) for part in parts):
+            bottoms |= own
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) in tables or "bottom" in name.split("."):
-            factors.setdefault(id(parameter), below)
-    return factors
+        if id(parameter) in bottoms or "bottom" in name.split("."):
+            depths.setdefault(id(parameter), below)
+    return depths

@@ -180,6 +180,10 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         _Need(["initializer"], lambda chosen: chosen != "xavier", "an initializer but xavier"),
     ),
     "length_bucket_step": (_BUCKETS,),
+    **dict.fromkeys(
+        ("lora_alpha", "lora_dropout", "lora_targets"),
+        (_Need(["lora_rank"], bool, "lora_rank=R, else there are no adapters"),),
+    ),
     "min_length_bucket": (_BUCKETS,),
     "mixed_precision_optimizer_init_loss_scale": (
         _FLOAT16,

@@ -26,9 +26,9 @@ they determine what the optimizer or the average of the weights stores."""
 
 _CHANGEABLE = frozenset(
     (
-        "attention_dropout eval_drop_long_sequences eval_stream_rows multiproblem_weights "
-        "pad_batch pretrained_embeddings relu_dropout shuffle_block_size singleton_dropout "
-        "word_dropout"
+        "attention_dropout eval_drop_long_sequences eval_stream_rows lora_dropout "
+        "multiproblem_weights pad_batch pretrained_embeddings relu_dropout shuffle_block_size "
+        "singleton_dropout word_dropout"
     ).split()
 )
 """Fields of data and models that a resumed run may change: neither the shapes of the weights nor

@@ -27,6 +27,8 @@ from torch.distributed.tensor import empty as empty_dtensor
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import check_regular
+from t2t_torch.hparam import recorded_beside
+from t2t_torch.layers.lora import is_adapter, merged
 from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.remote import fetch
 
@@ -446,7 +448,8 @@ def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[s
 def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> None:
     """Loads weights into a model.
 
-    The memory of streams is skipped if the model reads none.
+    The memory of streams is skipped if the model reads none.  Adapters are merged into the weights
+    if the model has none.
 
     Args:
       model: on any device; if sharded, each process reads its shard.
@@ -461,6 +464,8 @@ def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> N
     tensors = read_tensors(file, here)
     if average is not None:
         tensors |= read_tensors(average, here)
+    if not any(map(is_adapter, here)):
+        tensors = without_adapters(tensors, file)
     tensors = {
         name: tensor for name, tensor in tensors.items() if name in here or not is_memory(name)
     }
@@ -468,6 +473,27 @@ def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> N
     remedy = "Use the hparams it was trained with (hparams.json beside it)."
     check_fit(tensors, own, f"{file} does not fit the model:", remedy)
     model.load_state_dict({name: tensors[first[name]] for name in here})
+
+
+def without_adapters(tensors: dict[str, Tensor], source: Path) -> dict[str, Tensor]:
+    """Returns weights with their adapters merged, if they have any; see `layers/lora.py`.
+
+    Args:
+      tensors: full tensors on the CPU, by name.
+      source: file that they are from, whose run has recorded `lora_alpha`.
+
+    Raises:
+      CheckpointError: the record or an adapted weight is missing.
+    """
+    if not any(map(is_adapter, tensors)):
+        return tensors
+    try:
+        return merged(tensors, recorded_beside(source)["lora_alpha"])
+    except KeyError as error:
+        raise CheckpointError(
+            f"{source} has adapters (LoRA), and {error} is missing, without which they cannot be "
+            "merged. Give the run directory, or weights of t2t-exporter --format=safetensors."
+        ) from None
 
 
 def check_fit(

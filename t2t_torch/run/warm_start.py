@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import CheckpointError, UsageError, listed
 from t2t_torch.hparam import HParams, recorded_beside
+from t2t_torch.layers.lora import is_adapter
 from t2t_torch.params import value_text
 from t2t_torch.run.checkpoint import AVERAGE, MODEL, Checkpoint, Snapshot
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.storage import step_of
-from t2t_torch.run.tensors import StoredTensors, aliases_of, read_tensors
+from t2t_torch.run.tensors import StoredTensors, aliases_of, read_tensors, without_adapters
 
 _RENAMES = "->"
 _SHOWN = 12
@@ -55,6 +56,11 @@ class WarmStartReport:
         for what, names in self._rows():
             lines.append(f"  {what:<15} {len(names):>5}  {listed(names, _SHOWN)}".rstrip())
         return "\n".join(lines)
+
+    @property
+    def missing(self) -> list[str]:
+        """The tensors of the model that were not loaded."""
+        return [*self.left_out, *self.skipped, *(name for name, _, _ in self.mismatched)]
 
     @property
     def table(self) -> str:
@@ -100,7 +106,8 @@ def warm_start(
 ) -> WarmStartReport:
     """Loads the weights that a model shares by name with another one.
 
-    Uses the average of the weights if the source run keeps one.
+    Uses the average of the weights if the source run keeps one.  Adapters of the source are merged
+    into its weights; those of the model are not loaded.
 
     Args:
       model: model of a new run, on any device.
@@ -114,15 +121,13 @@ def warm_start(
       CheckpointError: the source cannot be read, or no tensor matches.
       UsageError: a pattern is not a valid regular expression.
     """
-    file, average = _files(Path(source))
-    tensors = read_tensors(file)
-    if average is not None:
-        tensors |= read_tensors(average)
     renames, is_taken = _parsed(patterns)
-    renamed = _renamed(tensors, renames)
+    renamed = _renamed(_read(Path(source)), renames)
     here = model.state_dict()
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
     for name, aliases in aliases_of(model).items():
+        if is_adapter(name):
+            continue
         known = next((alias for alias in aliases if alias in renamed), None)
         if known is not None:
             used.add(known)
@@ -137,7 +142,8 @@ def warm_start(
             with torch.no_grad():
                 ours.copy_(theirs)
             loaded.append(name)
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    own = model.named_parameters()
+    sizes = {name: parameter.numel() for name, parameter in own if not is_adapter(name)}
     report = WarmStartReport(
         source=Path(source),
         loaded=tuple(loaded),
@@ -213,6 +219,15 @@ def _renamed(
             )
         renamed[name], origin[name] = tensor, old
     return renamed
+
+
+def _read(source: Path) -> dict[str, Tensor]:
+    """Returns the weights of a source, averaged if there is an average, with merged adapters."""
+    file, average = _files(source)
+    tensors = read_tensors(file)
+    if average is not None:
+        tensors |= read_tensors(average)
+    return without_adapters(tensors, file)
 
 
 def _files(source: Path) -> tuple[Path, Path | None]:

@@ -50,6 +50,7 @@ class ProblemRun(RunKind):
         "onnx": "t2t_torch.export.exporter:OnnxExporter",
         "torch": "t2t_torch.export.torch_package:TorchExporter",
         "safetensors": "t2t_torch.export.exporter:WeightsExporter",
+        "adapter": "t2t_torch.export.adapter:AdapterExporter",
         "ctranslate2": "t2t_torch.interop.ctranslate2:CTranslate2Exporter",
         "huggingface": "t2t_torch.interop.huggingface_export:HuggingFaceExporter",
     }

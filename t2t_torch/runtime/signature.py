@@ -20,7 +20,7 @@ EXPORTS, LATEST = "export", "latest"
 """Names of a run's folder of artifacts, and in it of the link to the newest, or of a file with the
 name of the newest."""
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
-HUGGINGFACE = "huggingface"
+HUGGINGFACE, ADAPTER = "huggingface", "adapter"
 
 FORMAT = 5
 """The newest supported version of `signature.json`.  2 added alignments and kinds of fields and
@@ -75,8 +75,8 @@ class Signature:
       made_with: versions of the libraries used for the export.
       files: all other files of the artifact, by name.
       form: format of the weights: "onnx", the graph; "torch", a program of torch.export;
-        "safetensors", the weights alone; or "ctranslate2", a model of that engine.  Only "onnx"
-        has fields and targets.
+        "safetensors", the weights alone; "adapter", those that were trained; or "ctranslate2", a
+        model of that engine.  Only "onnx" has fields and targets.
       search: settings of the search of a model that generates texts.
       members: run, name and checkpoint of each model of an ensemble.
       column_names: by field or target, the user's name for it.

@@ -24,6 +24,7 @@ from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.loss import total_loss
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
+from t2t_torch.optim.parameter_groups import check_loaded
 from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.run.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
@@ -580,10 +581,7 @@ class Estimator:
         if newest is not None:
             newest.load_model(self.model)
         else:
-            lines = self.task.initialize(self.model)
-            if self.config.warm_start_from:
-                patterns = self.config.warm_start_patterns
-                warm = warm_start(self.model, self.config.warm_start_from, patterns=patterns)
+            lines, warm = self._initialize()
         self.train_steps = steps = run_config.steps_of_run(self.config, self.state)
         pace = Pace(self.directory.path, steps, self.config.train_seconds, self.state)
         pace.begin(self.world)
@@ -622,6 +620,20 @@ class Estimator:
             hook.begin(self)
         network.prepare(run, self.world, self._stop, self.say)
         return run
+
+    def _initialize(self) -> tuple[list[str], WarmStartReport | None]:
+        """Sets the weights of a new run; returns lines for the user, and what was loaded."""
+        lines, source = self.task.initialize(self.model), self.config.warm_start_from
+        if not source:
+            if self.task.hparams.lora_rank and not lines:
+                lines.append(
+                    "warning: lora_rank adapts a model with random weights, which stay so. Start "
+                    "from a trained one with --warm_start_from."
+                )
+            return lines, None
+        warm = warm_start(self.model, source, patterns=self.config.warm_start_patterns)
+        check_loaded(self.model, self.task.hparams, warm.missing)
+        return lines, warm
 
     def _take_state(self, newest: Checkpoint | None) -> None:
         if newest is None:

@@ -80,9 +80,9 @@ class MultiTask(LearningTask):
         self._weights = multi_model.problem_weights(hparams.multiproblem_weights, list(self.tasks))
         self.evaluator()  # rejects missing metrics before training
 
-    def model(self) -> multi_model.MultiModel:
+    def plain_model(self) -> multi_model.MultiModel:
         """Returns a new model of each problem, combined."""
-        models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
+        models: dict[str, Any] = {name: task.plain_model() for name, task in self.tasks.items()}
         return multi_model.multi_model(models, self.hparams)
 
     def initialize(self, model: nn.Module) -> list[str]:

@@ -19,6 +19,7 @@ import t2t_torch
 from t2t_torch import errors, files, hparam, mode, registry, text_problem
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags, Text
+from t2t_torch.layers.lora import add_adapters
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.modalities.build import target_losses
 from t2t_torch.modalities.text import Embedding, TextModality
@@ -512,6 +513,16 @@ class LearningTask(Task):
             teacher = f"the teacher {hparams.distill_from}{self._taught}"
             self.trained_with.append(f"{hparams.distill_weight:.0%} of the loss by {teacher}")
 
+    @abstractmethod
+    def plain_model(self) -> nn.Module:
+        """Returns a new model without adapters."""
+
+    def model(self) -> nn.Module:
+        """Returns a new model, with adapters if hparams set them."""
+        model = self.plain_model()
+        add_adapters(model, self.hparams)
+        return model
+
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the optimizer set in hparams for all parameters that are not frozen."""
         make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
@@ -596,7 +607,7 @@ class ProblemTask(LearningTask):
         self.evaluator()  # rejects unsuitable metrics before training
         check_loss_settings(hparams, self.features)
 
-    def model(self) -> nn.Module:
+    def plain_model(self) -> nn.Module:
         """Returns a new model."""
         return self._model(self.hparams, self.features)
 

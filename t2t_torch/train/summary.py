@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from t2t_torch import reporter
 from t2t_torch.atomic_files import staged, write_text
+from t2t_torch.layers.lora import AdaptedMap
 from t2t_torch.optim.settings import factor_names
 from t2t_torch.reports.plots import png
 from t2t_torch.reports.section import counted
@@ -272,8 +273,9 @@ def banner(
     yield f"step: {batches} batches, {size_of_step(data, batches, unit)}"
     sizes = [(p.numel(), p.requires_grad) for p in run.model.parameters()]
     frozen = sum(size for size, trained in sizes if not trained)
-    frozen_part = f", {frozen:,} of them frozen" if frozen else ""
-    yield f"model: {sum(size for size, _ in sizes):,} parameters{frozen_part}"
+    whole = sum(size for size, _ in sizes)
+    parts = f", {whole - frozen:,} of them trained, {frozen:,} frozen" if frozen else ""
+    yield f"model: {whole:,} parameters{parts}"
     yield from getattr(run.model, "banner", ())
     yield f"trained with: {', '.join(_trained_with(run))}"
     if task.hparams.shard_weights and run.processes == 1:
@@ -307,6 +309,9 @@ def _trained_with(run: TrainState) -> Iterator[str]:
     """Yields the optimizer and settings that differ from defaults: losses, teacher, averages."""
     hparams = run.task.hparams
     yield from run.task.trained_with or [type(run.optimizer).__name__]
+    if hparams.lora_rank:
+        maps = sum(isinstance(module, AdaptedMap) for module in run.model.modules())
+        yield f"LoRA of rank {hparams.lora_rank} in {counted(maps, 'linear map')}"
     if hparams.ema_decay:
         yield f"EMA {hparams.ema_decay:g} of the weights"
     if hparams.swa_start_step:

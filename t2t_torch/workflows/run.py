@@ -225,14 +225,14 @@ def load(
       CheckpointError, HParamsError: see `decode.loading.load`.
       UsageError: an argument does not apply, torch is missing, or `trust_code` is needed.
     """
-    from t2t_torch.runtime.signature import ONNX, SAFETENSORS, TORCH
+    from t2t_torch.runtime.signature import ADAPTER, ONNX, SAFETENSORS, TORCH
 
     path = resolve(path) if isinstance(path, str | Path) else [resolve(one) for one in path]
     form = form_of(path) if isinstance(path, Path) else None
     if form in (ONNX, TORCH):
         given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
         _check_none_is_given(path, {**given, "device": None if str(device) == "cpu" else device})
-    if form not in (None, ONNX, TORCH, SAFETENSORS):
+    if form not in (None, ONNX, TORCH, SAFETENSORS, ADAPTER):
         raise errors.UsageError(
             f"'{path}' was exported with --format={form}, for another program, as its README.md "
             "says. Give the run, or export it with --format=onnx."

@@ -54,6 +54,22 @@ def arguments(algorithmic, tmp_path):
     return make
 
 
+@pytest.fixture
+def adapting(arguments, tmp_path):
+    """Makes the flags of a run that trains adapters of another run's weights, with dropout."""
+    base = [*arguments("base", 3), "--schedule=train"]
+    child = processes.start(tmp_path / "err", processes.run_trainer, base)
+    assert child.wait() == 0, child.said
+    changes = "lora_rank=2,lora_dropout=0.2,unfreeze_schedule=[decoder=9],ema_decay=0.9"
+
+    def make(name, steps):
+        flags = [flag for flag in arguments(name, steps) if not flag.startswith("--hparams=")]
+        hparams = f"batch_size=256,learning_rate_warmup_steps=4,{changes}"
+        return [*flags, f"--hparams={hparams}", f"--warm_start_from={tmp_path / 'base'}"]
+
+    return make
+
+
 def steps_done(folder):
     """The last step that the reports tell of."""
     file = folder / "metrics.jsonl"
@@ -117,4 +133,12 @@ def test_a_run_killed_often_also_in_its_first_save_ends_bit_equal(arguments, tmp
         arguments, tmp_path, kills=KILLS - len(first), steps=14 * KILLS, seed=2, first_save=first
     )
     assert killed == whole
+    assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_a_run_with_adapters_killed_at_random_instants_ends_bit_equal(adapting, tmp_path, kills):
+    killed, whole = killed_and_killed(adapting, tmp_path, kills=kills, steps=15 * kills, seed=3)
+    assert killed == whole
+    assert any(name.endswith(".lora_b") for name in killed[0])
     assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")

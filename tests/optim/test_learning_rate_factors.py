@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
@@ -46,6 +47,18 @@ def test_polynomial_decay_ends_at_train_steps():
     )
     found = rates("polynomial_decay", [0, 20, 60, 100, 200], hparams)
     assert found == pytest.approx([1, 1, 0.1 + 0.9 * 0.25, 0.1, 0.1])
+
+
+def test_a_linear_warm_up_and_decay_is_that_of_transformers():
+    """`get_linear_schedule_with_warmup` of Hugging Face."""
+    transformers = pytest.importorskip("transformers")
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    theirs = transformers.get_linear_schedule_with_warmup(torch.optim.SGD([parameter]), 10, 100)
+    factor = theirs.lr_lambdas[0]
+    steps = [*range(0, 100, 7), 10, 99, 100, 120]
+    found = rates("linear_warmup*polynomial_decay", steps, "learning_rate_warmup_steps=10")
+    assert found == pytest.approx([factor(step) for step in steps], rel=1e-15, abs=1e-16)
+    assert found[-2:] == [0.0, 0.0]
 
 
 def test_polynomial_decay_needs_steps_after_the_warm_up():

@@ -117,3 +117,47 @@ def test_what_cannot_be_meant_is_refused(hparams, told):
 def test_a_model_without_layers_has_no_rates_by_layer():
     with pytest.raises(HParamsError, match=r"no numbered layers"):
         groups("learning_rate_layer_decay=0.5", nn.Linear(2, 2))
+    with pytest.raises(HParamsError, match=r"unfreeze_every=3: the model has no numbered layers"):
+        groups("unfreeze_every=3", nn.Linear(2, 2))
+
+
+def test_a_pattern_after_an_exclamation_mark_is_trained():
+    assert groups(r"freeze=[!^encoder\.2]").keys() == {"encoder.2.weight"}
+    assert groups(r"freeze=[encoder,norm,!encoder.2]").keys() == {
+        "encoder.2.weight",
+        "decoder.0.weight",
+        "decoder.1.weight",
+        "modalities.bottom.weight",
+    }
+    with pytest.raises(HParamsError, match=r"freeze=!encodr: no weight .* 'encodr'"):
+        groups("freeze=[!encodr]")
+
+
+def test_layers_unfreeze_from_the_top_down_embeddings_last():
+    """Howard and Ruder 2018; a step that is given for a weight counts before its layer's."""
+    found = groups("unfreeze_every=10,unfreeze_schedule=[decoder.0=3]")
+    assert {name: step for name, (_, step) in found.items()} == {
+        "norm.weight": 0,
+        "norm.bias": 0,
+        "encoder.2.weight": 10,
+        "encoder.1.weight": 20,
+        "encoder.0.weight": 30,
+        "decoder.1.weight": 10,
+        "decoder.0.weight": 3,
+        "modalities.bottom.weight": 40,
+    }
+    assert {scale for scale, _ in found.values()} == {1.0}
+
+
+def test_a_norm_of_embeddings_is_as_deep_as_they_are_and_one_above_the_layers_is_not():
+    body = nn.Module()
+    body.embeddings = nn.Module()
+    body.embeddings.words, body.embeddings.norm = nn.Embedding(3, 2), nn.LayerNorm(2)
+    body.layer = nn.ModuleList([nn.Linear(2, 2) for _ in range(2)])
+    body.positions, body.last_norm = nn.Embedding(3, 2), nn.LayerNorm(2)
+    found = {name: step for name, (_, step) in groups("unfreeze_every=1", body).items()}
+    assert found["layer.1.bias"] == 1
+    assert found["layer.0.bias"] == 2
+    assert found["embeddings.words.weight"] == found["embeddings.norm.bias"] == 3
+    assert found["positions.weight"] == 3
+    assert found["last_norm.weight"] == 0
