@@ -106,9 +106,7 @@ class PretrainedNetwork(nn.Module):
                 f"{folder.path} lacks {len(missing)} of {len(wanted)} weights of a "
                 f"{type(self.inner).__name__}, such as {missing[0]}: it is of another model."
             )
-        self.inner.load_state_dict(
-            {name: one for name, one in loaded.state_dict().items() if name[:7] != "pooler."}
-        )
+        self.inner.load_state_dict(loaded.state_dict(), strict=False)  # a pooler; adapters
         unused = sorted({str(name).split(".")[0] for name in report["unexpected_keys"]})
         without = f", without {', '.join(unused)}" if unused else ""
         count = sum(weight.numel() for weight in wanted.values())
@@ -171,17 +169,18 @@ class PretrainedNetwork(nn.Module):
         logits: Tensor = self.inner(**given).logits
         return logits
 
-    def begin(self, ids: Tensor, mask: Tensor) -> LmState:
-        """Returns the state of a language model that has read ids.  [R, L], [R, L] bool.
+    def begin(self, joined: JoinedTexts) -> LmState:
+        """Returns the state of a language model that has read texts.
 
         The last id of each row is read again by the first step, so that rows of different lengths
         have equally many positions; its first place is masked.  In rows without an id all ids are
         as probable in the first step.
         """
+        ids, mask = joined.ids, joined.mask
         cache = _caches()  # of all positions, also where a layer attends to a window of them
         given = {"input_ids": ids, "attention_mask": mask.long(), self._cache: cache}
         self.inner(**given, use_cache=True)
-        total = mask.sum(1, keepdim=True)
+        total = joined.total[:, None]
         last = (total - 1).clamp(min=0)
         mask = mask.scatter(1, last, torch.zeros_like(last, dtype=torch.bool))
         return LmState(ids.gather(1, last)[:, 0], total[:, 0] == 0, mask, *_tensors(cache))
@@ -299,7 +298,7 @@ class JoinedTexts:
 
     Attributes:
       ids: ids of the model, [B, L].
-      mask: positions with an id, [B, L] bool.
+      mask: positions with an id, at least one, [B, L] bool.
       types: token types, [B, L].
       starts: position of the first id of each text, [B] each.
       total: number of ids of each row, [B].
@@ -381,7 +380,7 @@ def join_texts(
         starts.append(place)
         put(network.order[text], count, kind)
         put_fixed(after if is_last else between, kind)
-    mask = torch.arange(length, device=device) < place[:, None]
+    mask = torch.arange(length, device=device) < place[:, None].clamp(min=1)
     return JoinedTexts(ids[:, :length], mask, types[:, :length], starts, place)
 
 

@@ -150,7 +150,7 @@ class PretrainedEncoder(_Pretrained):
         if kind == "mean":
             summary = pooling.mean(states, joined.mask)
         else:
-            place = joined.total - 1 if kind == "last" else torch.zeros_like(joined.total)
+            place = (joined.total - 1).clamp(min=0) * (kind == "last")
             summary = states.gather(1, place[:, None, None].expand(-1, 1, states.size(-1)))[:, 0]
         summary = self.dropout(summary)
         assert isinstance(summary, Tensor)
@@ -207,7 +207,7 @@ class PretrainedLm(_Pretrained):
         given = [batch[name] for name in self._inputs if name in batch] or [nothing]
         start = self.network.architecture.start
         joined = join_texts(self.network, given, around=(start, (), ()))
-        return self.network.begin(joined.ids, joined.mask)
+        return self.network.begin(joined)
 
     def step(self, ids: Tensor, state: LmState) -> tuple[Tensor, LmState]:
         """Runs a decoding step; see `T2TModel.step`."""

@@ -290,3 +290,22 @@ def test_a_run_of_another_model_is_not_exported_for_transformers(tmp_path, train
     t2t.train(**settings)
     with pytest.raises(ExportError, match="transformers has no model"):
         t2t.export(settings["output_dir"], tmp_path / "exported", format="huggingface")
+
+
+def test_adapters_of_a_pretrained_model_are_merged_in_its_graph(tmp_path, training_of):
+    settings = training_of("text2class", "gpt2", rate=0.01, train_steps=10)
+    settings["hparams"] += ",summary=last,lora_rank=2"
+    run = t2t.train(**settings)
+    own = load_file(settings["output_dir"] / "ckpt-10" / "model.safetensors")
+    base = load_file(tmp_path / "gpt2" / "model.safetensors")
+    adapters = [name for name in own if name.endswith("lora_b")]
+    assert adapters
+    assert all(own[name].any() for name in adapters)
+    for name, weight in base.items():
+        assert own[f"network.inner.{name}"].equal(weight)
+    t2t.export(settings["output_dir"], tmp_path / "artifact", settings["data_dir"])
+    requests = list(requests_of("text2class"))
+    for ours, theirs in zip(
+        run.predict(requests), t2t.load(tmp_path / "artifact").predict(requests), strict=True
+    ):
+        assert theirs.scores["targets"] == pytest.approx(ours.scores["targets"], abs=1e-5)
