@@ -779,6 +779,10 @@ class HParams(
     reads_ids: ClassVar[bool] = False
     reads_pretrained: ClassVar[bool] = False
 
+    def in_small(self, vocab_size: int) -> Self:
+        """Returns a copy for checks of a second, of a vocabulary of so many ids."""
+        return self
+
     def decode_defaults(self) -> str:
         """Returns the decoding settings of a new run, in the syntax of `--decode_hparams`."""
         return ""

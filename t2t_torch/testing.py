@@ -82,7 +82,7 @@ def small(hparams: HParams) -> HParams:
     if layers := known.get("num_hidden_layers"):
         lowest = [one.ge for one in fields["num_hidden_layers"].metadata if hasattr(one, "ge")]
         known["num_hidden_layers"] = max(layers, *lowest)
-    return hparams.replace(**known)
+    return hparams.replace(**known).in_small(_VOCAB_SIZE)
 
 
 def text_features(*, has_inputs: bool = True) -> Features:

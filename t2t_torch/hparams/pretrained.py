@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, hp
@@ -17,6 +18,7 @@ class PretrainedHParams(HParams):
 
     reads_ids: ClassVar[bool] = True
     reads_pretrained: ClassVar[bool] = True
+    small_config: ClassVar[Mapping[str, Any]] = {}
 
     pretrained: str = hp(
         "",
@@ -42,6 +44,27 @@ class PretrainedHParams(HParams):
             )
         return Architecture.parse(self.pretrained_architecture)
 
+    def in_small(self, vocab_size: int) -> Self:
+        """Returns a copy that describes a random model of `small_config`."""
+        its = Architecture(
+            config={**self.small_config, "vocab_size": vocab_size},
+            special=(0, 1, True),
+            rows=vocab_size,
+            width=16,
+            before=(2,),
+            between=(),
+            after=(),
+            types=(0, 0),
+            longest=0,
+            start=(2,),
+            tokenizer={},
+            vocabulary="",
+            weights={},
+            revision="",
+            transformers="",
+        )
+        return self.replace(pretrained_architecture=its.text, hidden_size=its.width)
+
     @property
     def max_positions(self) -> int:
         """Positions of a text beyond which the model cannot read; 0: no limit."""
@@ -63,6 +86,14 @@ class PretrainedHParams(HParams):
 
 class PretrainedEncoderHParams(PretrainedHParams):
     """Pretrained encoder: what classes and numbers are predicted from."""
+
+    small_config: ClassVar[Mapping[str, Any]] = {
+        "model_type": "bert",
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
 
     summary: Literal["first", "mean", "last"] = hp(
         "first",
@@ -106,6 +137,15 @@ def pretrained_encoder_base() -> PretrainedEncoderHParams:
 class PretrainedLmHParams(PretrainedHParams):
     """Pretrained language model."""
 
+    small_config: ClassVar[Mapping[str, Any]] = {
+        "model_type": "gpt2",
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+    }
+
 
 @register_hparams
 def pretrained_lm_base() -> PretrainedLmHParams:
@@ -115,6 +155,18 @@ def pretrained_lm_base() -> PretrainedLmHParams:
 
 class PretrainedSeq2seqHParams(PretrainedHParams):
     """Pretrained encoder and decoder."""
+
+    small_config: ClassVar[Mapping[str, Any]] = {
+        "model_type": "bart",
+        "d_model": 16,
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 32),
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 2,
+    }
 
     def decode_defaults(self) -> str:
         """Returns the limit of an output: the model has no positions beyond it."""

@@ -119,7 +119,7 @@ class PretrainedNetwork(nn.Module):
         for name, text in select_texts(features.all).items():
             encoder: Any = text.encoder
             known = getattr(encoder, "sha256", "")
-            if known != self.architecture.vocabulary:
+            if self.architecture.vocabulary not in ("", known):
                 raise HParamsError(
                     f"{name!r} has not the tokens of the pretrained model: the data was made with "
                     "another vocabulary. Make it with the model's, in another folder:  t2t-datagen "

@@ -70,7 +70,7 @@ class Architecture:
       longest: tokens of the longest text that the model reads, with those ids; 0: no limit.
       start: ids that a decoder reads before the first one that it writes.
       tokenizer: content of `tokenizer_config.json`.
-      vocabulary: sha256 of the vocabulary file.
+      vocabulary: sha256 of the vocabulary file; "" fits any.
       weights: sha256 of each file of the weights.
       revision: commit of the repository that the folder was downloaded from, or "".
       transformers: version of the package.
