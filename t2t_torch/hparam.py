@@ -408,7 +408,7 @@ class OptimizationHParams(Params):
 
 
 class AdapterHParams(Params):
-    """Adapters: low-rank changes of trained weights (LoRA); see docs/how_to/fine_tuning.md."""
+    """Adapters: low-rank changes of trained weights (LoRA)."""
 
     lora_rank: int = hp(
         0,

@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,12 +44,16 @@ class AdaptedMap(nn.Module):
       lora_b: [outputs, rank]; transposed if W is [inputs, outputs].
       lora_scale: alpha / rank.
       lora_dropout: dropout of the adapter's input.
+      is_linear: True if the map's own class computes as `nn.Linear` does.
+      is_transposed: as the function of that name.
     """
 
     lora_a: Tensor
     lora_b: Tensor
     lora_scale: float
     lora_dropout: Dropout
+    is_linear: ClassVar[bool] = False
+    is_transposed: ClassVar[bool] = False
 
     @property
     def weight(self) -> Tensor:
@@ -71,30 +75,30 @@ class AdaptedMap(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""
         own: Any = self._parameters[_WEIGHT]
-        bias: Any = self._parameters["bias"]
-        inner: Any = super().forward
-        if is_transposed(self):
+        bias: Any = self.bias
+        if self.is_transposed:
             low: Tensor = self.lora_dropout(x) @ self.lora_a @ self.lora_b
             y = torch.addmm(bias, x.view(-1, x.size(-1)), own).view(low.shape)
             return y + low * self.lora_scale
-        if getattr(inner, "__func__", None) is nn.Linear.forward:
+        if self.is_linear:
             low = F.linear(F.linear(self.lora_dropout(x), self.lora_a), self.lora_b)
             return F.linear(x, own, bias) + low * self.lora_scale
-        whole: Tensor = inner(x)  # reads `weight`
+        whole: Tensor = super().forward(x)  # reads `weight`
         return whole
 
 
 @functools.cache
 def _adapted(kind: Any) -> type[nn.Module]:
     """Returns the class of adapted maps of a class."""
-    return type(f"Adapted{kind.__name__}", (AdaptedMap, kind), {})
+    forms = {"is_linear": kind.forward is nn.Linear.forward, "is_transposed": is_transposed(kind)}
+    return type(f"Adapted{kind.__name__}", (AdaptedMap, kind), forms)
 
 
-def is_transposed(module: nn.Module) -> bool:
+def is_transposed(kind: type) -> bool:
     """Returns True for the linear maps of Hugging Face's GPT-2, whose W is [inputs, outputs]."""
     return any(
-        (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D")
-        for kind in type(module).__mro__
+        (base.__module__, base.__name__) == ("transformers.pytorch_utils", "Conv1D")
+        for base in kind.__mro__
     )
 
 
@@ -126,7 +130,7 @@ def add_adapters(model: nn.Module, hparams: HParams) -> None:
         kind: Any = type(module)
         weight: Any = module.weight
         if id(weight) not in known:
-            transposed = is_transposed(module)
+            transposed = is_transposed(kind)
             outputs, inputs = weight.t().shape if transposed else weight.shape
             a, b = weight.new_empty(rank, inputs), weight.new_zeros(outputs, rank)
             nn.init.kaiming_uniform_(a, a=math.sqrt(5))
@@ -192,7 +196,7 @@ def _targets(model: nn.Module, hparams: HParams) -> list[nn.Module]:
 def _linear_maps(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yields the names and modules of linear maps that are not frozen by the model itself."""
     for name, module in model.named_modules(remove_duplicate=False):
-        is_linear = isinstance(module, nn.Linear) or is_transposed(module)
+        is_linear = isinstance(module, nn.Linear) or is_transposed(type(module))
         if is_linear and module.weight.requires_grad:
             yield name, module
 
