@@ -220,7 +220,6 @@ class PretrainedSeq2seq(_Pretrained):
 
     HParams = PretrainedSeq2seqHParams
     hparams: PretrainedSeq2seqHParams
-    needs_inputs = True
     texts = (1, 1)
     kind = "AutoModelForSeq2SeqLM"
 

@@ -336,7 +336,7 @@ class CheckpointDirectory:
         self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._reported: set[Path] = set()  # corrupt ones that were not renamed
         self.peers: World | None = None
-        self.read_steps: frozenset[int] = frozenset()
+        self.read_steps: set[int] = set()
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, valid or not, oldest first."""

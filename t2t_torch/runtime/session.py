@@ -432,8 +432,10 @@ class Artifact(_GraphArtifact):
         signature = self.signature
         if signature.form != ONNX:
             reader = "t2t_torch.load reads it, with torch"
-            if signature.form in (CTRANSLATE2, HUGGINGFACE):
-                reader = "that library reads it, as its README.md shows"
+            if library := {CTRANSLATE2: "CTranslate2", HUGGINGFACE: "transformers"}.get(
+                signature.form
+            ):
+                reader = f"{library} reads it, as its README.md shows"
             raise ArtifactError(
                 f"'{self.path}' was exported with --format={signature.form}, which has no graph. "
                 f"{reader}; or export the run with --format=onnx."

@@ -151,7 +151,8 @@ class BestExports(Hook):
             return None
         step, training = self._running
         training.kill()
-        self._running, estimator.checkpoints.read_steps = None, frozenset()
+        self._running = None
+        estimator.checkpoints.read_steps.clear()
         remove_leftovers(self._folder / str(step))
         return step
 
@@ -173,7 +174,8 @@ class BestExports(Hook):
             outcome = training.outcome()
             if outcome is None:
                 return True
-            self._running, estimator.checkpoints.read_steps = None, frozenset()
+            self._running = None
+            estimator.checkpoints.read_steps.clear()
             if self._is_exported(step):
                 self._publish(estimator, step)
                 estimator.say(f"step {step}: exported and verified: {self._folder / str(step)}")
@@ -186,7 +188,7 @@ class BestExports(Hook):
         if not self._checkpoint(best).is_dir():  # it is being written, or could not be
             self._waiting = best if estimator.saving.step == best else None
             return False
-        estimator.checkpoints.read_steps = frozenset({best})
+        estimator.checkpoints.read_steps.add(best)
         places = {"output_dir": str(self._run), "export_dir": str(self._folder / str(best))}
         settings = ExportSettings(**places, checkpoint=str(best), overwrite=True, **self._given)
         command = [sys.executable, "-m", "t2t_torch.bin", "exporter", *settings.arguments()]

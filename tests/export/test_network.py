@@ -32,6 +32,7 @@ OTHERS = {
     "joint_cnn": -1,
     "linear": 3,  # two texts
     "linear_crf": 0,
+    "pretrained_encoder": 0,
     "pair_classifier": 0,
     "pairwise_ranker": -1,
     "resnet": -1,
@@ -54,7 +55,8 @@ REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
 WRITING = """
     attention_lm attention_lm_moe evolved_transformer imagetransformer lstm_lm lstm_seq2seq
     lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
-    lstm_seq2seq_bidirectional_encoder rnng transformer transformer_ctc transformer_lm
+    lstm_seq2seq_bidirectional_encoder pretrained_lm pretrained_seq2seq rnng transformer
+    transformer_ctc transformer_lm
     transformer_memory transformer_moe transformer_scorer universal_transformer
 """.split()
 """Models that write one token after another: no pass through their network is an answer."""
