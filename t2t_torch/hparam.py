@@ -56,6 +56,11 @@ class LossHParams(Params):
     loss_margin: float = hp(
         1.0, "Losses hinge and margin_ranking: required margin of the correct score.", above=0
     )
+    gce_q: float = share(
+        0.7,
+        "Loss generalized_cross_entropy: 0 is cross entropy; the nearer to 1, the less the labels "
+        "count that the model finds improbable, as wrong ones are.",
+    )
     distill_from: str = hp(
         "",
         "Run directory or checkpoint of a teacher for distillation; several in [] with commas form "

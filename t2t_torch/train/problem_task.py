@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 
 
 _OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
-_OF_A_LOSS = "label_smoothing focal_gamma focal_alpha loss_margin multiproblem_label_weight".split()
+_OF_A_LOSS = (
+    "label_smoothing focal_gamma focal_alpha loss_margin gce_q multiproblem_label_weight".split()
+)
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:
