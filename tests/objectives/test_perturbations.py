@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from t2t_torch import registry, testing
+from t2t_torch.distributed.network import CheckpointedLayer, layers_of
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Image, Tags, Text
 from t2t_torch.layers.cross_entropy import kl_divergence
@@ -171,3 +172,15 @@ def test_a_model_without_embeddings_of_tokens_is_refused(setting):
     hparams = registry.hparams("shakeshake_small").replace(**setting)
     with pytest.raises(HParamsError, match=f"{next(iter(setting))}.*embeddings of tokens"):
         Objective(registry.model("shake_shake")(hparams, features))
+
+
+def test_activation_checkpointing_changes_nothing():
+    found = []
+    for checkpointing in (False, True):
+        model, batch = model_of(ClassLabel, **PGD)
+        for layer in layers_of(model) if checkpointing else ():
+            layer.forward = CheckpointedLayer(layer)
+        loss = Objective(model).train()(batch).losses["targets"].sum
+        loss.backward()
+        found.append([loss.detach(), *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(found[1], found[0])
