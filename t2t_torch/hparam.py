@@ -56,6 +56,11 @@ class LossHParams(Params):
     loss_margin: float = hp(
         1.0, "Losses hinge and margin_ranking: required margin of the correct score.", above=0
     )
+    gce_q: float = share(
+        0.7,
+        "Loss generalized_cross_entropy: 0 is cross entropy; the nearer to 1, the less the labels "
+        "count that the model finds improbable, as wrong ones are.",
+    )
     distill_from: str = hp(
         "",
         "Run directory or checkpoint of a teacher for distillation; several in [] with commas form "
@@ -574,6 +579,30 @@ class RegularizationHParams(Params):
         0.0,
         "Factor on the divergence of two passes with different dropout (R-Drop).  0: one pass.",
         low=0,
+    )
+    r3f_weight: float = hp(
+        0.0,
+        "Factor on the symmetric divergence of the predictions with and without noise on the "
+        "embeddings of tokens (R3F).  0: no second pass.",
+        low=0,
+    )
+    r3f_noise: Literal["normal", "uniform"] = hp("normal", "Distribution of that noise.")
+    r3f_epsilon: float = hp(
+        1e-5, "Its standard deviation; of uniform noise the largest absolute value.", above=0
+    )
+    adversarial_steps: int = hp(
+        0,
+        "Adversarial training: steps along the gradient of the loss by the embeddings of tokens, "
+        "which are so changed in one more pass.  1: FGM; more: PGD; 0: none.",
+        low=0,
+        high=100,
+    )
+    adversarial_epsilon: float = hp(
+        1.0, "Largest L2 norm of the change of an example's embeddings; that of FGM.", above=0
+    )
+    adversarial_step_size: float = hp(0.3, "L2 norm of a step of PGD.", above=0)
+    adversarial_weight: float = hp(
+        1.0, "Factor on the loss of the changed pass, which is added.", above=0
     )
     mixup_alpha: float = hp(
         0.0,

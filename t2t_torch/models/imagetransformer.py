@@ -143,7 +143,7 @@ class Imagetransformer(T2TModel):
             features = dataclasses.replace(features, inputs={})
         if hparams.pos not in ("timing", "none"):
             raise HParamsError(f"pos={hparams.pos}: imagetransformer has timing and none.")
-        for name in ("confidence_penalty", "r_drop_alpha"):
+        for name in ("confidence_penalty", "r_drop_alpha", "r3f_weight"):
             if getattr(hparams, name):
                 raise HParamsError(
                     f"{name}={getattr(hparams, name)} reads the probabilities of all ids, and some "

@@ -27,6 +27,7 @@ from t2t_torch.features import (
     Text,
 )
 from t2t_torch.features.feature import select_texts
+from t2t_torch.hparam import HParams, InputHParams, ModelHParams
 from t2t_torch.hparams.pretrained import (
     PretrainedEncoderHParams,
     PretrainedHParams,
@@ -45,8 +46,29 @@ from t2t_torch.layers.pretrained import (
 from t2t_torch.layers.tokens import WordPlaces
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
-from t2t_torch.text.encoder import PAD
+from t2t_torch.text.encoder import NUM_RESERVED, PAD
 from t2t_torch.text.pretrained import PretrainedFolder
+
+_READ = {
+    "word_dropout",
+    "hidden_size",
+    "initializer",
+    "initializer_gain",
+    "multiply_embedding_mode",
+}
+
+
+def _check_read(name: str, hparams: HParams) -> None:
+    """Raises HParamsError if settings of embeddings and layers are set that nothing reads here."""
+    fields = type(hparams).model_fields
+    own = InputHParams.model_fields.keys() | ModelHParams.model_fields.keys() | {"symbol_dropout"}
+    values = {one: getattr(hparams, one) for one in sorted(own - _READ)}
+    wrong = [f"{one}={its}" for one, its in values.items() if its != fields[one].default]
+    if wrong:
+        raise HParamsError(
+            f"{', '.join(wrong)}: {name} does not read it: embeddings and layers are those of the "
+            "pretrained model. Leave it out."
+        )
 
 
 class _Pretrained(T2TModel):
@@ -62,10 +84,27 @@ class _Pretrained(T2TModel):
     kind = ""
 
     def __init__(self, hparams: Any, features: Features) -> None:
+        _check_read(self.name, hparams)
         super().__init__(hparams, features)
+        texts = select_texts(features.all)
+        self._unknown = {name: text.encoder.unknown_ids for name, text in texts.items()}
+        if hparams.word_dropout and any(len(ids) != 1 for ids in self._unknown.values()):
+            raise HParamsError(
+                f"word_dropout={hparams.word_dropout}: the tokenizer of the pretrained model has "
+                "no token for unknown words, as one of bytes. Set it to 0."
+            )
         self._inputs = list(select_texts(features.inputs))
         self.network = PretrainedNetwork(hparams.architecture(), self.kind)
         self.network.check_reads(features)
+
+    def _read(self, name: str, features: ModelInputs) -> Tensor:
+        """Returns the ids of a text, in TRAIN some replaced by the unknown token.  [B, S]."""
+        ids = features[name].values
+        if not self.training or not self.hparams.word_dropout:
+            return ids
+        drawn = torch.rand(ids.shape, device=ids.device) < self.hparams.word_dropout
+        (unknown,) = self._unknown[name]
+        return torch.where(drawn & (ids >= NUM_RESERVED), unknown, ids)
 
     def load_pretrained(self) -> list[str]:
         """Loads the weights of the folder; see `T2TModel.load_pretrained`."""
@@ -141,7 +180,7 @@ class PretrainedEncoder(_Pretrained):
         return results
 
     def _encode(self, features: ModelInputs, names: Sequence[str]) -> tuple[JoinedTexts, Tensor]:
-        joined = join_texts(self.network, [features[name].values for name in names])
+        joined = join_texts(self.network, [self._read(name, features) for name in names])
         return joined, self.network.states(joined)
 
     def _summary(self, joined: JoinedTexts, states: Tensor) -> Tensor:
@@ -184,9 +223,9 @@ class PretrainedLm(_Pretrained):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the logits of the targets; see `T2TModel.body`."""
         targets = features["targets"].values
-        given = [features[name].values for name in self._inputs]
+        given = [self._read(name, features) for name in self._inputs]
         start = self.network.architecture.start
-        texts = [*given, targets]
+        texts = [*given, self._read("targets", features)]
         joined = join_texts(self.network, texts, around=(start, (), ()), keeps_end=True)
         logits = self.network.logits(joined.ids, joined.mask)
         starts = joined.starts[-1]
@@ -230,8 +269,8 @@ class PretrainedSeq2seq(_Pretrained):
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the logits of the targets; see `T2TModel.body`."""
-        joined = join_texts(self.network, [features[name].values for name in self._inputs])
-        targets = features["targets"].values
+        joined = join_texts(self.network, [self._read(name, features) for name in self._inputs])
+        targets = self._read("targets", features)
         start = self.network.architecture.start
         before = torch.tensor([start], device=targets.device).expand(targets.size(0), -1)
         read = torch.cat([before, self.network.order[targets[:, :-1]]], 1)

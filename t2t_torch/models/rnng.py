@@ -157,7 +157,7 @@ class RNNG(T2TModel):
         super().__init__(hparams, features)
         if hparams.valid_actions_only:
             hparams.refuse(
-                ("label_smoothing", "confidence_penalty", "r_drop_alpha"),
+                ("label_smoothing", "confidence_penalty", "r_drop_alpha", "r3f_weight"),
                 " reads the probabilities of all transitions, and valid_actions_only=True leaves "
                 "some without. Set one of them to 0.",
             )

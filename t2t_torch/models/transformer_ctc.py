@@ -21,7 +21,9 @@ from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model
 
-_OF_A_DECODER = "label_smoothing confidence_penalty r_drop_alpha scheduled_sampling_prob".split()
+_OF_A_DECODER = (
+    "label_smoothing confidence_penalty r_drop_alpha r3f_weight scheduled_sampling_prob".split()
+)
 """Hyperparameters of the loss that CTC alone does not read."""
 
 

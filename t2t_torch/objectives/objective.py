@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -19,6 +20,7 @@ from t2t_torch.layers.tokens import Hidden
 from t2t_torch.loss import ItemTerms, Loss, TargetOutputs, TeacherOutput, average
 from t2t_torch.modality import Modality, modality_of
 from t2t_torch.model import Output, T2TModel, add_penalties, target_outputs
+from t2t_torch.objectives import perturbations
 from t2t_torch.objectives.batches import ScheduledSampling, check_changes, mix_losses, mix_pictures
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ class Objective(nn.Module):
         )
         self._mixup_alpha = hparams.mixup_alpha
         self._passes = 2 if hparams.r_drop_alpha else 1
+        self._embeddings: perturbations.TokenEmbeddings | None = None
+        if requested := _perturbing(hparams):
+            self._embeddings = perturbations.TokenEmbeddings(model, requested)
+        self._adversary: perturbations.Adversary | None = None
+        if hparams.adversarial_steps and self._embeddings is not None:
+            self._adversary = perturbations.Adversary(self._embeddings, hparams)
         self._weights = target_weights(hparams.target_weights, model.features)
         self._teacher: tuple[Any, ...] = ()  # a tuple hides it from nn.Module
         if teacher is not None:
@@ -72,13 +80,42 @@ class Objective(nn.Module):
         seen = read = views[0][1]
         if self.scheduled_sampling is not None:
             read = self.scheduled_sampling(model, seen)
-        passes = [model.hidden_states(read) for _ in range(self._passes)]
+        with self._adversary.watching() if self._adversary else contextlib.nullcontext():
+            passes = [model.hidden_states(read)]
+        passes += [model.hidden_states(read) for _ in range(self._passes - 1)]
         taught = self._teach(seen, passes[0])
+        losses = self._losses(views, passes, taught)
+        if self._embeddings is not None and model.hparams.r3f_weight:
+            move = functools.partial(perturbations.noise, model.hparams)
+            with self._embeddings.moved(move):
+                noisy = model.hidden_states(read)
+            losses = _added(losses, self._divergences(views, passes[0], noisy), 1.0)
+        if self._adversary is not None:
+            more: dict[str, Loss] = {}
+
+            def perturbed() -> Tensor:
+                more.update(self._losses(views, [model.hidden_states(read)], None))
+                return _sum(more)
+
+            self._adversary.loss(_sum(losses), perturbed)
+            losses = _added(losses, more, model.hparams.adversarial_weight)
+        return Output({}, losses)
+
+    def _losses(
+        self,
+        views: Sequence[tuple[float, dict[str, Tensor]]],
+        passes: Sequence[Mapping[str, Hidden]],
+        taught: Mapping[str, TeacherOutput] | None,
+    ) -> dict[str, Loss]:
+        """Returns the weighed losses of targets; without the terms of each item for None."""
+        model = self.model
         parts: dict[str, list[tuple[float, Loss]]] = {}
         for share, gold in views:
             for target in model.features.targets:
                 hidden = [one[target] for one in passes]
-                terms = item_terms(model.hparams, model.modality(target), taught.get(target))
+                terms = None
+                if taught is not None:
+                    terms = item_terms(model.hparams, model.modality(target), taught.get(target))
                 outputs = target_outputs(model, hidden, target, gold, terms)
                 if model.overrides("loss"):
                     loss = self._add_to_own_loss(outputs, target, gold)
@@ -86,10 +123,30 @@ class Objective(nn.Module):
                     loss = model.modality(target).training_loss(outputs)
                 loss = add_penalties(model, loss, hidden, target, gold)
                 parts.setdefault(target, []).append((share, loss))
-        losses = {target: mix_losses(each) for target, each in parts.items()}
+        return self._weighed({target: mix_losses(each) for target, each in parts.items()})
+
+    def _divergences(
+        self,
+        views: Sequence[tuple[float, dict[str, Tensor]]],
+        clean: Mapping[str, Hidden],
+        noisy: Mapping[str, Hidden],
+    ) -> dict[str, Loss]:
+        """Returns the weighed terms of R3F by target."""
+        model, losses = self.model, {}
+        gold = views[0][1]  # texts are not mixed
+        term = functools.partial(perturbations.r3f, model.hparams.r3f_weight)
+        for target in model.features.targets:
+            modality = model.modality(target)
+            terms = ItemTerms(modality.alternatives, [term], has_data=False)
+            both = [clean[target], noisy[target]]
+            outputs = target_outputs(model, both, target, gold, terms)
+            losses[target] = modality.training_loss(outputs)
+        return self._weighed(losses)
+
+    def _weighed(self, losses: dict[str, Loss]) -> dict[str, Loss]:
         for target, weight in self._weights.items():
             losses[target] = losses[target]._replace(sum=losses[target].sum * weight)
-        return Output({}, losses)
+        return losses
 
     def at_step(self, step: int) -> None:
         """Sets the number of steps done; called before each training step."""
@@ -122,6 +179,20 @@ class Objective(nn.Module):
                     output = output._replace(hidden=hidden)
                 taught[name] = output
         return taught
+
+
+def _sum(losses: Mapping[str, Loss]) -> Tensor:
+    return torch.stack([loss.sum for loss in losses.values()]).sum()
+
+
+def _added(
+    losses: Mapping[str, Loss], others: Mapping[str, Loss], weight: float
+) -> dict[str, Loss]:
+    """Returns losses of targets with the sums of others, times a weight."""
+    return {
+        name: loss._replace(sum=loss.sum + weight * others[name].sum)
+        for name, loss in losses.items()
+    }
 
 
 def _teacher_output(teacher: T2TModel | Ensemble, target: str, hidden: Hidden) -> TeacherOutput:
@@ -214,7 +285,19 @@ def check_objective(hparams: Any, features: Features) -> None:
     for target, feature in features.targets.items():
         _check_terms(target, feature, hparams)
     target_weights(hparams.target_weights, features)
+    if hparams.adversarial_steps:
+        hparams.refuse(
+            ("compile", "shard_weights", "stream_length"),
+            f": adversarial_steps={hparams.adversarial_steps} takes a gradient within a pass, "
+            "which does not go with it. Leave out one of them.",
+        )
     check_changes(hparams, features)
+
+
+def _perturbing(hparams: Any) -> str:
+    """Returns the settings that change embeddings of tokens, as name=value; "" if none is set."""
+    names = ("r3f_weight", "adversarial_steps")
+    return ", ".join(f"{name}={value}" for name in names if (value := getattr(hparams, name)))
 
 
 def _check_terms(target: str, feature: Feature, hparams: HParams) -> None:
@@ -223,6 +306,7 @@ def _check_terms(target: str, feature: Feature, hparams: HParams) -> None:
     requested = {
         "confidence_penalty": hparams.confidence_penalty,
         "r_drop_alpha": hparams.r_drop_alpha,
+        "r3f_weight": hparams.r3f_weight,
         "distill_from": hparams.distill_from,
     }
     if modality.learns_from_teacher:

@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 
 
 _OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
-_OF_A_LOSS = "label_smoothing focal_gamma focal_alpha loss_margin multiproblem_label_weight".split()
+_OF_A_LOSS = (
+    "label_smoothing focal_gamma focal_alpha loss_margin gce_q multiproblem_label_weight".split()
+)
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:
@@ -86,6 +88,13 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
         unread |= dict.fromkeys(hparam.TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
         unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
+    if not hparams.r3f_weight:
+        unread |= dict.fromkeys(("r3f_noise", "r3f_epsilon"), "r3f_weight")
+    if not hparams.adversarial_steps:
+        names = ("adversarial_epsilon", "adversarial_weight")
+        unread |= dict.fromkeys(names, "adversarial_steps")
+    if hparams.adversarial_steps < 2:
+        unread["adversarial_step_size"] = "adversarial_steps of 2 or more"
     if not hparams.scheduled_sampling_prob:
         others = set(hparam.ScheduledSamplingHParams.model_fields) - {"scheduled_sampling_prob"}
         unread |= dict.fromkeys(sorted(others), "scheduled_sampling_prob")

@@ -76,6 +76,8 @@ def test_a_run_may_be_stopped_at_any_step(train_in_parts, whole, stop):
         ([3], "ema_decay=0.9"),
         ([3], "optimizer=sgd"),
         ([2], "activation_dtype=bfloat16"),
+        ([3], "adversarial_steps=2"),
+        ([3], "r3f_weight=1,optimizer_multistep_accumulate_steps=2"),
     ],
 )
 def test_so_is_one_with_other_settings(train_in_parts, whole, stops, hparams):

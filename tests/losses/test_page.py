@@ -27,12 +27,14 @@ def test_the_table_tells_all_losses_and_their_targets():
 def test_every_setting_that_is_named_is_one():
     fields = HParams.model_fields
     named = set(
-        re.findall(r"`((?:loss|focal|class|distill|r_drop|confidence|label|scheduled)_\w+)`", PAGE)
+        re.findall(
+            r"`((?:loss|gce|focal|class|distill|r_drop|confidence|label|scheduled)_\w+)`", PAGE
+        )
     )
     ours = {
         name
         for name in fields
-        if re.match("loss_|focal|class_w|distill|r_drop|confidence|label_s|scheduled", name)
+        if re.match("loss_|gce|focal|class_w|distill|r_drop|confidence|label_s|scheduled", name)
     }
     assert named <= set(fields)
     assert ours - named == {"scheduled_sampling_method"}

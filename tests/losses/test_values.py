@@ -78,6 +78,28 @@ def test_what_is_certain_has_a_finite_slope_in_focal():
     assert logits.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("q", [0.3, 0.7, 1.0])
+def test_generalized_cross_entropy_is_the_formula_and_its_gradient(q):
+    found, logits, targets = loss_of("generalized_cross_entropy", ClassLabel, gce_q=q)
+    logits = logits.double().requires_grad_(True)
+    known = targets >= 0
+    p = logits.softmax(-1)[known].gather(-1, targets[known][:, None])[:, 0]
+    torch.testing.assert_close(found.sum.double(), ((1 - p**q) / q).sum(), rtol=1e-5, atol=1e-6)
+    modality = modality_of(ClassLabel, loss="generalized_cross_entropy", gce_q=q)
+    own, entropy = logits.detach().float().requires_grad_(True), logits.log_softmax(-1)
+    (gradient,) = torch.autograd.grad(modality.loss(own, targets).sum, own)
+    # Equation 7 of the paper: the gradient of the cross entropy of each label, times p^q.
+    entropy = -entropy[known].gather(-1, targets[known][:, None])[:, 0]
+    (expected,) = torch.autograd.grad((entropy * p.detach() ** q).sum(), logits)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("q", [0.0, 1e-6])
+def test_generalized_cross_entropy_ends_at_the_cross_entropy(q):
+    found, _, _ = loss_of("generalized_cross_entropy", ClassLabel, gce_q=q)
+    torch.testing.assert_close(found, loss_of("cross_entropy", ClassLabel)[0], rtol=1e-4, atol=1e-4)
+
+
 def test_binary_cross_entropy_is_torchs():
     found, logits, targets = loss_of("binary_cross_entropy", MultiLabel)
     expected = F.binary_cross_entropy_with_logits(logits, targets.float(), reduction="none")

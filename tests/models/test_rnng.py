@@ -156,7 +156,9 @@ def test_with_valid_actions_only_the_loss_is_of_a_softmax_over_the_valid_ones() 
     assert torch.isfinite(training.sum)
 
 
-@pytest.mark.parametrize("name", ["label_smoothing", "confidence_penalty", "r_drop_alpha"])
+@pytest.mark.parametrize(
+    "name", ["label_smoothing", "confidence_penalty", "r_drop_alpha", "r3f_weight"]
+)
 def test_what_reads_all_probabilities_contradicts_valid_actions_only(name: str) -> None:
     with pytest.raises(HParamsError, match=f"{name}=0.1 reads .* Set one of them to 0"):
         made(valid_actions_only=True, **{name: 0.1})

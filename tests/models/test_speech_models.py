@@ -135,7 +135,14 @@ def test_texts_are_refused_by_a_model_of_sounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["label_smoothing", "confidence_penalty", "r_drop_alpha", "scheduled_sampling_prob"]
+    "name",
+    [
+        "label_smoothing",
+        "confidence_penalty",
+        "r_drop_alpha",
+        "r3f_weight",
+        "scheduled_sampling_prob",
+    ],
 )
 def test_ctc_alone_refuses_losses_of_a_decoder(name: str) -> None:
     with pytest.raises(HParamsError, match=f"{name}=0.1 .*Set it to 0"):
