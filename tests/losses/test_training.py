@@ -121,3 +121,17 @@ def test_weights_that_do_not_fit_are_refused_before_training(make_task, kind, hp
     with pytest.raises(HParamsError, match=told):
         task = make_task(kind, hparams)
         task.objective(task.model())
+
+
+@pytest.mark.parametrize(
+    ("hparams", "needed"),
+    [
+        ("gce_q=0.5", "a loss that reads it"),
+        ("r3f_epsilon=0.1", "r3f_weight"),
+        ("adversarial_epsilon=0.1", "adversarial_steps"),
+        ("adversarial_steps=1,adversarial_step_size=0.1", "adversarial_steps of 2 or more"),
+    ],
+)
+def test_settings_of_what_is_off_are_refused(make_task, hparams, needed):
+    with pytest.raises(HParamsError, match=f"is read by nothing: it needs {needed}"):
+        make_task(ClassLabel, hparams)
