@@ -79,13 +79,18 @@ def model_card(signature: Signature, run: Path, use: str, loaded: Loaded | None)
         "tags": ["t2t_torch", signature.form, signature.model],
         "model-index": [{"name": name, "results": results}] if results else None,
     }
+    changed: list[tuple[str, str, str]] = []
+    with contextlib.suppress(OSError, ValueError, KeyError):  # a trial does not know it
+        values = read_json(run / "hparams.json")
+        chosen = {n: source for n, source in values["provenance"].items() if source != "default"}
+        changed = [(n, f"`{json.dumps(values[n])}`", source) for n, source in chosen.items()]
     front = yaml.safe_dump({k: v for k, v in metadata.items() if v}, sort_keys=False)
     parts = [
         f"---\n{front}---\n\n{use or _USE.format(signature=signature)}",
         _table("Model", ("", "name", "kind"), specs),
         _table("Data", ("split", "rows"), _data(run, loaded)),
         _table("Evaluation", ("split", "metric", "value", "date"), evaluations),
-        _table("Hyperparameters", ("name", "value", "from"), _hparams(run)),
+        _table("Hyperparameters", ("name", "value", "from"), changed),
         _table("Versions", ("library", "version"), signature.made_with.items()),
         _LIMITS,
     ]
@@ -133,12 +138,3 @@ def _evaluations(run: Path, signature: Signature) -> list[tuple[str, str, float,
                     metric += f" of {parts[1]}" if len(parts) > 1 else ""
                     rows.append((report["split"], metric, round(value, 6), day))
     return rows
-
-
-def _hparams(run: Path) -> list[tuple[str, str, str]]:
-    """Returns the hyperparameters that are not the default, with what has set them."""
-    with contextlib.suppress(OSError, ValueError, KeyError):  # a trial does not know it
-        values = read_json(run / "hparams.json")
-        chosen = {n: source for n, source in values["provenance"].items() if source != "default"}
-        return [(n, f"`{json.dumps(values[n])}`", source) for n, source in chosen.items()]
-    return []

@@ -8,7 +8,6 @@ merged when a model without them reads them (`run/tensors.py`).
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -87,11 +86,8 @@ class AdaptedMap(nn.Module):
         return whole
 
 
-@functools.cache
-def _adapted(kind: Any) -> type[nn.Module]:
-    """Returns the class of adapted maps of a class."""
-    forms = {"is_linear": kind.forward is nn.Linear.forward, "is_transposed": is_transposed(kind)}
-    return type(f"Adapted{kind.__name__}", (AdaptedMap, kind), forms)
+_ADAPTED: dict[type, type[nn.Module]] = {}
+"""Classes of adapted maps by those of the maps."""
 
 
 def is_transposed(kind: type) -> bool:
@@ -139,7 +135,11 @@ def add_adapters(model: nn.Module, hparams: HParams) -> None:
         module.lora_a, module.lora_b = known[id(weight)]
         module.lora_scale = hparams.lora_alpha / rank  # type: ignore[assignment]
         module.lora_dropout = Dropout(hparams.lora_dropout).train(module.training)
-        module.__class__ = _adapted(kind)
+        if kind not in _ADAPTED:
+            is_linear = kind.forward is nn.Linear.forward
+            forms = {"is_linear": is_linear, "is_transposed": is_transposed(kind)}
+            _ADAPTED[kind] = type(f"Adapted{kind.__name__}", (AdaptedMap, kind), forms)
+        module.__class__ = _ADAPTED[kind]
 
 
 def _targets(model: nn.Module, hparams: HParams) -> list[nn.Module]:

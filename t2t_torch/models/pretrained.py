@@ -165,7 +165,10 @@ class PretrainedEncoder(_Pretrained):
         for name, target in targets.items():
             of = target.refers_to
             if name in choices:
-                results[name] = Hidden(self._candidates(choices[name], features))
+                candidates = choices[name].candidates
+                common = [one for one in self._inputs if one not in candidates]
+                each = [self._encode(features, [*common, one]) for one in candidates]
+                results[name] = Hidden(torch.stack([self._summary(*one) for one in each], 1))
             elif of is not None:
                 length = features[of].values.size(1)
                 own = joined.part(self._inputs.index(of), states, length)
@@ -198,12 +201,6 @@ class PretrainedEncoder(_Pretrained):
             is_tanh = self.hparams.summary_activation == "tanh"
             summary = self.dropout(summary.tanh() if is_tanh else summary.relu())
         return summary
-
-    def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
-        """Returns a summary of each candidate, read with the shared inputs.  [B, K, H]."""
-        common = [name for name in self._inputs if name not in target.candidates]
-        each = [self._encode(features, [*common, name]) for name in target.candidates]
-        return torch.stack([self._summary(*one) for one in each], 1)
 
 
 @register_model

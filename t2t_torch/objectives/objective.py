@@ -56,7 +56,8 @@ class Objective(nn.Module):
         self._mixup_alpha = hparams.mixup_alpha
         self._passes = 2 if hparams.r_drop_alpha else 1
         self._embeddings: perturbations.TokenEmbeddings | None = None
-        if requested := _perturbing(hparams):
+        changes = {name: getattr(hparams, name) for name in ("r3f_weight", "adversarial_steps")}
+        if requested := ", ".join(f"{name}={value}" for name, value in changes.items() if value):
             self._embeddings = perturbations.TokenEmbeddings(model, requested)
         self._adversary: perturbations.Adversary | None = None
         if hparams.adversarial_steps and self._embeddings is not None:
@@ -292,12 +293,6 @@ def check_objective(hparams: Any, features: Features) -> None:
             "which does not go with it. Leave out one of them.",
         )
     check_changes(hparams, features)
-
-
-def _perturbing(hparams: Any) -> str:
-    """Returns the settings that change embeddings of tokens, as name=value; "" if none is set."""
-    names = ("r3f_weight", "adversarial_steps")
-    return ", ".join(f"{name}={value}" for name in names if (value := getattr(hparams, name)))
 
 
 def _check_terms(target: str, feature: Feature, hparams: HParams) -> None:

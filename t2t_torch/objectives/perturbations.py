@@ -10,6 +10,7 @@ modules alike, by a forward hook that is there for the duration of a pass.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -148,7 +149,8 @@ class Adversary:
         """
         moves, loss = self._climbed(clean, keep=True), clean
         for left in range(self._steps, 0, -1):
-            with self.watching(moves) if left > 1 else self._embeddings.moved(_fixed(moves)):
+            move: Move = functools.partial(lambda moves, call, _: moves[call], moves)
+            with self.watching(moves) if left > 1 else self._embeddings.moved(move):
                 loss = perturbed()
             if left > 1:
                 moves = self._climbed(loss, keep=False)
@@ -161,20 +163,13 @@ class Adversary:
             loss, self._moves, retain_graph=keep, materialize_grads=True
         )
         steps = [
-            one + self._size * _unit(its) for one, its in zip(self._moves, gradients, strict=True)
+            one + self._size * (its / _norms(its))
+            for one, its in zip(self._moves, gradients, strict=True)
         ]
         return [(one * (self._most / _norms(one)).clamp(max=1.0)).detach() for one in steps]
-
-
-def _fixed(moves: Sequence[Tensor]) -> Move:
-    return lambda call, output: moves[call]
 
 
 def _norms(values: Tensor) -> Tensor:
     """Returns the L2 norm of each example, not 0.  [B, ...] -> [B, 1, ...]."""
     norms: Tensor = torch.linalg.vector_norm(values.flatten(1).float(), dim=1).clamp(min=1e-12)
     return norms.view(-1, *[1] * (values.dim() - 1))
-
-
-def _unit(values: Tensor) -> Tensor:
-    return values / _norms(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +44,12 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
         (kept if is_kept else frozen).update(matching)
     if hparams.lora_rank:
         new = {id(part) for name, part in model.named_parameters() if is_adapter(name)}
-        frozen.update(set(map(id, model.parameters())) - new - set(map(id, _heads(model))))
+        for part in model.modules():
+            if isinstance(part, T2TModel):  # the modalities of targets that are no texts
+                texts = select_generated(part.features.targets)
+                heads = [part.modality(one) for one in part.features.targets.keys() - texts.keys()]
+                new.update(id(one) for head in heads for one in head.parameters())
+        frozen.update(set(map(id, model.parameters())) - new)
     elif kept and not frozen:
         frozen.update(map(id, model.parameters()))
     for parameter in model.parameters():
@@ -54,15 +59,6 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
         raise HParamsError(
             f"freeze=[{','.join(hparams.freeze)}] leaves no weight to train. Name fewer."
         )
-
-
-def _heads(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yields the weights of the modalities of targets that are no texts."""
-    for part in model.modules():
-        if isinstance(part, T2TModel):
-            texts = select_generated(part.features.targets)
-            for name in part.features.targets.keys() - texts.keys():
-                yield from part.modality(name).parameters()
 
 
 def check_loaded(model: nn.Module, hparams: HParams, names: Iterable[str]) -> None:

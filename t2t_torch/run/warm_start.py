@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def warm_start(
       UsageError: a pattern is not a valid regular expression.
     """
     renames, is_taken = _parsed(patterns)
-    renamed = _renamed(_read(Path(source)), renames)
+    renamed = _renamed(Path(source), renames)
     here = model.state_dict()
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
     for name, aliases in aliases_of(model).items():
@@ -199,9 +199,13 @@ def _parsed(
     return renames, is_taken
 
 
-def _renamed(
-    tensors: Mapping[str, Tensor], renames: Sequence[tuple[re.Pattern[str], str]]
-) -> dict[str, Tensor]:
+def _renamed(source: Path, renames: Sequence[tuple[re.Pattern[str], str]]) -> dict[str, Tensor]:
+    """Returns the weights of a source, averaged if there is an average, with merged adapters."""
+    file, average = _files(source)
+    tensors = read_tensors(file)
+    if average is not None:
+        tensors |= read_tensors(average)
+    tensors = without_adapters(tensors, file)
     renamed: dict[str, Tensor] = {}
     origin: dict[str, str] = {}
     for old, tensor in tensors.items():
@@ -219,15 +223,6 @@ def _renamed(
             )
         renamed[name], origin[name] = tensor, old
     return renamed
-
-
-def _read(source: Path) -> dict[str, Tensor]:
-    """Returns the weights of a source, averaged if there is an average, with merged adapters."""
-    file, average = _files(source)
-    tensors = read_tensors(file)
-    if average is not None:
-        tensors |= read_tensors(average)
-    return without_adapters(tensors, file)
 
 
 def _files(source: Path) -> tuple[Path, Path | None]:

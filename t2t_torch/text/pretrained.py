@@ -301,6 +301,9 @@ class PretrainedFolder:
                 f"the tokenizer of {self.path} sets other ids around one text than around two, "
                 "which is not supported."
             )
+        limits = [self._tokenizer.model_max_length]
+        limits.append(getattr(self.settings, "max_position_embeddings", None))
+        known = [one for one in limits if isinstance(one, int) and 0 < one < 1 << 24]
         pad, end = self.special_ids
         has_types = "token_type_ids" in self._tokenizer.model_input_names
         return Architecture(
@@ -312,7 +315,7 @@ class PretrainedFolder:
             between=tuple(two.ids[first[-1] + 1 : second[0]]),
             after=after,
             types=(two.type_ids[first[0]], two.type_ids[second[0]]) if has_types else (0, 0),
-            longest=self._longest(),
+            longest=min(known, default=0),
             start=self._start(before),
             tokenizer={
                 **optional_json(self.path / "tokenizer_config.json"),
@@ -333,11 +336,6 @@ class PretrainedFolder:
             first = self._config_value("bos_token_id") if first is None else first
             return (first, *begins) if isinstance(first, int) else begins
         return before
-
-    def _longest(self) -> int:
-        limits = [self._tokenizer.model_max_length]
-        limits.append(getattr(self.settings, "max_position_embeddings", None))
-        return min((one for one in limits if isinstance(one, int) and 0 < one < 1 << 24), default=0)
 
     def check_is(self, architecture: Architecture) -> None:
         """Raises CheckpointError if the weights are no longer those of a description."""
