@@ -133,6 +133,7 @@ class PretrainedEncoder(_Pretrained):
         targets = features.targets.items()
         specs = {name: target.output_spec(name, features) for name, target in targets}
         self._spans = [name for name, spec in specs.items() if spec.kind == "span"]
+        self._choices = [name for name, spec in specs.items() if spec.kind == "choice"]
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         size = hparams.hidden_size
         if hparams.summary_activation != "none":
@@ -156,16 +157,15 @@ class PretrainedEncoder(_Pretrained):
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the hidden states of each target; see `T2TModel.body`."""
-        targets = self.features.targets
+        targets: Any = self.features.targets
         results: dict[str, Hidden] = {}
-        choices = {name: its for name, its in targets.items() if isinstance(its, Choice)}
-        if len(choices) < len(targets):
+        if len(self._choices) < len(targets):
             joined, states = self._encode(features, self._inputs)
             summary = self._summary(joined, states)  # [B, H]
         for name, target in targets.items():
             of = target.refers_to
-            if name in choices:
-                candidates = choices[name].candidates
+            if name in self._choices:
+                candidates = target.candidates
                 common = [one for one in self._inputs if one not in candidates]
                 each = [self._encode(features, [*common, one]) for one in candidates]
                 results[name] = Hidden(torch.stack([self._summary(*one) for one in each], 1))
