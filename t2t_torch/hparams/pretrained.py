@@ -63,7 +63,9 @@ class PretrainedHParams(HParams):
             revision="",
             transformers="",
         )
-        return self.replace(pretrained_architecture=its.text, hidden_size=its.width)
+        unread = {name: field.default for name, field in type(self).model_fields.items()}
+        layers = {"num_hidden_layers": unread["num_hidden_layers"], "hidden_size": its.width}
+        return self.replace(pretrained_architecture=its.text, **layers)
 
     @property
     def max_positions(self) -> int:

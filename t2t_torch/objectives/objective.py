@@ -85,7 +85,19 @@ class Objective(nn.Module):
             passes = [model.hidden_states(read)]
         passes += [model.hidden_states(read) for _ in range(self._passes - 1)]
         taught = self._teach(seen, passes[0])
-        losses = self._losses(views, passes, taught)
+        parts: dict[str, list[tuple[float, Loss]]] = {}
+        for share, gold in views:
+            for target in model.features.targets:
+                hidden = [one[target] for one in passes]
+                terms = item_terms(model.hparams, model.modality(target), taught.get(target))
+                outputs = target_outputs(model, hidden, target, gold, terms)
+                if model.overrides("loss"):
+                    loss = self._add_to_own_loss(outputs, target, gold)
+                else:
+                    loss = model.modality(target).training_loss(outputs)
+                loss = add_penalties(model, loss, hidden, target, gold)
+                parts.setdefault(target, []).append((share, loss))
+        losses = self._weighed({target: mix_losses(each) for target, each in parts.items()})
         if self._embeddings is not None and model.hparams.r3f_weight:
             move = functools.partial(perturbations.noise, model.hparams)
             with self._embeddings.moved(move):
@@ -95,36 +107,27 @@ class Objective(nn.Module):
             more: dict[str, Loss] = {}
 
             def perturbed() -> Tensor:
-                more.update(self._losses(views, [model.hidden_states(read)], None))
+                more.update(self._losses_of_data(views, model.hidden_states(read)))
                 return _sum(more)
 
             self._adversary.loss(_sum(losses), perturbed)
             losses = _added(losses, more, model.hparams.adversarial_weight)
         return Output({}, losses)
 
-    def _losses(
-        self,
-        views: Sequence[tuple[float, dict[str, Tensor]]],
-        passes: Sequence[Mapping[str, Hidden]],
-        taught: Mapping[str, TeacherOutput] | None,
+    def _losses_of_data(
+        self, views: Sequence[tuple[float, dict[str, Tensor]]], states: Mapping[str, Hidden]
     ) -> dict[str, Loss]:
-        """Returns the weighed losses of targets; without the terms of each item for None."""
+        """Returns the weighed losses of targets of one pass, without terms of each item."""
         model = self.model
-        parts: dict[str, list[tuple[float, Loss]]] = {}
-        for share, gold in views:
-            for target in model.features.targets:
-                hidden = [one[target] for one in passes]
-                terms = None
-                if taught is not None:
-                    terms = item_terms(model.hparams, model.modality(target), taught.get(target))
-                outputs = target_outputs(model, hidden, target, gold, terms)
-                if model.overrides("loss"):
-                    loss = self._add_to_own_loss(outputs, target, gold)
-                else:
-                    loss = model.modality(target).training_loss(outputs)
-                loss = add_penalties(model, loss, hidden, target, gold)
-                parts.setdefault(target, []).append((share, loss))
-        return self._weighed({target: mix_losses(each) for target, each in parts.items()})
+        losses = {}
+        for target in model.features.targets:
+            own = states[target]
+            parts = [
+                (share, add_penalties(model, model.loss(own, target, gold), [own], target, gold))
+                for share, gold in views
+            ]
+            losses[target] = mix_losses(parts)
+        return self._weighed(losses)
 
     def _divergences(
         self,

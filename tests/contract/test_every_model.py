@@ -69,6 +69,10 @@ def test_no_layers_are_refused_or_work(name):
         assert "num_hidden_layers=0: should be greater" in str(error)
         return
     for features in testing.features_for(model_class):
+        if hparams.reads_pretrained:
+            with pytest.raises(HParamsError, match="does not read it"):
+                model_class(hparams, features)
+            continue
         logits = model_class(hparams, features).eval()(testing.random_batch(features)).logits
         assert logits.keys() == features.targets.keys()
 

@@ -276,7 +276,7 @@ def test_what_needs_probabilities_is_refused_of_numbers(field):
 
 
 def test_r_drop_without_dropout_is_refused():
-    with pytest.raises(HParamsError, match="layer_prepostprocess_dropout, symbol_dropout are 0"):
+    with pytest.raises(HParamsError, match="symbol_dropout, lora_dropout are 0"):
         hparams = HParams().replace(r_drop_alpha=1.0, layer_prepostprocess_dropout=0.0)
         check_objective(hparams, features_of(ClassLabel))
 

@@ -81,7 +81,7 @@ def test_a_problem_says_nothing_unless_it_is_asked():
         (Real, "focal", "cosine, mae, mse"),
         (SoftLabel, "hinge", "cross_entropy, kl"),
         (MultiLabel, "cross_entropy", "binary_cross_entropy, focal"),
-        (Text, "kl", "cross_entropy, focal, hinge, task_cross_entropy"),
+        (Text, "kl", "cross_entropy, focal, generalized_cross_entropy, hinge, task_cross_entropy"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(kind, loss, fit):

@@ -23,6 +23,6 @@ def test_every_setting_that_is_named_exists_and_is_read_as_written():
     for name in re.findall(r"`((?:optimizer|learning_rate)_\w+[a-z])`", PAGE):
         assert name in HParams.model_fields
     written = re.findall(r"^ +--hparams=(\S+)", PAGE, flags=re.M)
-    assert len(written) == 4
+    assert len(written) == 6
     for hparams in [*written, *re.findall(r"`((?:ema|swa)_\w+=[^`]*)`", PAGE)]:
         HParams().parse(hparams)
