@@ -11,6 +11,8 @@ from t2t_torch import files
 from t2t_torch.errors import CheckpointError, DataError, require
 from t2t_torch.interop.translation import Vocabulary, check_tokens
 from t2t_torch.interop.unpickling import load_pickled
+from t2t_torch.text.pretrained import optional_json as optional_json
+from t2t_torch.text.pretrained import read_json as read_json
 
 OTHERS = ("bert", "distilbert", "gpt2")
 """`model_type`s besides marian that are imported."""
@@ -39,29 +41,6 @@ def model_type(source: Path) -> str | None:
         return str(read_json(config).get("model_type") or "")
     except DataError:
         return ""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-      DataError: the file is missing, or holds none.
-    """
-    try:
-        content = files.read_json(path, max_bytes=files.MAX_VOCABULARY)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
-    except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is not JSON: {reason}. Copy it again.") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is no JSON object. Copy it again.")
-    return content
-
-
-def optional_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file; empty if there is no such file."""
-    return read_json(path) if path.exists() else {}
 
 
 def numbered_tokens(path: Path) -> list[str]:

@@ -203,19 +203,27 @@ class PretrainedEncoder(_Pretrained):
         return summary
 
 
+class _PretrainedWriter(_Pretrained):
+    """Base class of the models of texts, whose states are logits, and whose network decodes."""
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the number of ids: the body returns logits."""
+        return features.targets[target].vocab_size
+
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Runs a decoding step; see `T2TModel.step`."""
+        return self.network.step(ids, state)
+
+
 @register_model
-class PretrainedLm(_Pretrained):
+class PretrainedLm(_PretrainedWriter):
     """Language model, or text from a text that it reads first."""
 
     HParams = PretrainedLmHParams
     hparams: PretrainedLmHParams
     texts = (0, 1)
     kind = "AutoModelForCausalLM"
-
-    @classmethod
-    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the number of ids: the body returns logits."""
-        return features.targets[target].vocab_size
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the logits of the targets; see `T2TModel.body`."""
@@ -245,24 +253,15 @@ class PretrainedLm(_Pretrained):
         joined = join_texts(self.network, given, around=(start, (), ()))
         return self.network.begin(joined)
 
-    def step(self, ids: Tensor, state: LmState) -> tuple[Tensor, LmState]:
-        """Runs a decoding step; see `T2TModel.step`."""
-        return self.network.step(ids, state)
-
 
 @register_model
-class PretrainedSeq2seq(_Pretrained):
+class PretrainedSeq2seq(_PretrainedWriter):
     """Encoder and decoder for texts from texts."""
 
     HParams = PretrainedSeq2seqHParams
     hparams: PretrainedSeq2seqHParams
     texts = (1, 1)
     kind = "AutoModelForSeq2SeqLM"
-
-    @classmethod
-    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the number of ids: the body returns logits."""
-        return features.targets[target].vocab_size
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the logits of the targets; see `T2TModel.body`."""
@@ -279,7 +278,3 @@ class PretrainedSeq2seq(_Pretrained):
         joined = join_texts(self.network, [batch[name] for name in self._inputs])
         start = self.network.architecture.start
         return self.network.begin_from(joined.ids, joined.mask, start)
-
-    def step(self, ids: Tensor, state: Seq2seqState) -> tuple[Tensor, Seq2seqState]:
-        """Runs a decoding step; see `T2TModel.step`."""
-        return self.network.step(ids, state)
