@@ -188,6 +188,23 @@ class ScheduledSamplingHParams(Params):
     )
 
 
+class NoiseHParams(Params):
+    """Corruption of texts, of problems whose names end in _masked, _spans or _noised."""
+
+    noise_density: float = share(
+        0.0, "Fraction of tokens that are hidden.  0: 0.15; 0.3 of a problem that ends in _noised."
+    )
+    mean_span_length: float = hp(3.0, "Mean number of tokens of a hidden span.", low=1, high=1000)
+    mask_whole_words: bool = hp(True, "Hide all tokens of a word or none; _masked alone.")
+    mask_random_share: float = share(
+        0.1, "Fraction of hidden tokens that are read as random ones; _masked alone."
+    )
+    mask_kept_share: float = share(
+        0.1, "Fraction of hidden tokens that are read as they are; _masked alone."
+    )
+    permute_sentences: bool = hp(True, "Read the sentences in a random order; _noised alone.")
+
+
 class InputHParams(Params):
     """Inputs: vectors of words and characters; see docs/reference/tokens.md."""
 
@@ -432,7 +449,7 @@ class AdapterHParams(Params):
     )
 
 
-class DataHParams(SamplingHParams):
+class DataHParams(NoiseHParams, SamplingHParams):
     """Data: batching of examples."""
 
     batch_size: int = hp(

@@ -69,7 +69,10 @@ def _mismatch(model: type[T2TModel], features: Features, problem: str) -> str:
     """Returns why a model does not support the inputs and targets of a problem, or ""."""
     of = f" of {problem}" if problem else ""
     for target, feature in features.targets.items():
-        if not issubclass(feature.produced_like or type(feature), model.produces):
+        kind = type(feature)
+        if not issubclass(kind, model.produces) and not issubclass(
+            feature.produced_like or kind, model.produces
+        ):
             return (
                 f"model {model.name!r} produces {_named(model.produces)}; {target!r}{of} is a "
                 f"{type(feature).__name__}."

@@ -14,11 +14,13 @@ from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features
+from t2t_torch.features.denoising import Corruption, check_read, corrupted
+from t2t_torch.features.feature import ExampleChange
 from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords, Record
-from t2t_torch.registry import get_problem_name
+from t2t_torch.registry import PRETRAINED, get_problem_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
 
@@ -45,7 +47,8 @@ class Problem(ABC):
     """Base class of problems: raw data, the examples made of it, and the metrics.
 
     A problem name may end in `_rev` (inputs and targets are exchanged) and `_copy` (the targets are
-    the inputs).  Both use the data of the problem itself; only the view of it differs.
+    the inputs), or in `_masked`, `_spans` or `_noised` (a corrupted text is restored).  All use the
+    data of the problem itself; only the view of it differs.
 
     Attributes:
       name: registered name.
@@ -123,6 +126,7 @@ class Problem(ABC):
         self.bad_records = BadRecords()
         self.was_reversed = reverse
         self.was_copy = copy
+        self.corruption = ""
         if reverse:
             spaces = self.target_space_id, self.input_space_id
             self.input_space_id, self.target_space_id = spaces
@@ -133,8 +137,26 @@ class Problem(ABC):
 
     @property
     def full_name(self) -> str:
-        """The name, including `_rev` and `_copy`."""
-        return get_problem_name(self.name, self.was_reversed, self.was_copy)
+        """The name, including `_rev` and `_copy`, or `_masked` and the like."""
+        return get_problem_name(
+            self.name, self.was_reversed, self.was_copy, corruption=self.corruption
+        )
+
+    def corrupt(self, kind: str) -> None:
+        """Makes it the problem of restoring its text; see `features/denoising.py`.
+
+        Args:
+          kind: one of `registry.CORRUPTIONS`.
+        """
+        flags = "--model=transformer --hparams_set=transformer_small"
+        if kind == "masked":
+            flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+        if self.name.endswith(PRETRAINED):
+            model = "pretrained_encoder" if kind == "masked" else "pretrained_seq2seq"
+            flags = f"--model={model} --hparams_set={model}_base --hparams=pretrained=FOLDER"
+        metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity")
+        vars(self).update(corruption=kind, metrics=metrics, loss="", suggested_flags=flags)
+        vars(self).update(portfolio=(), column_names={}, column_forms={}, request_inputs={})
 
     @property
     def dataset_name(self) -> str:
@@ -262,12 +284,20 @@ class Problem(ABC):
         """
         return example
 
-    def preprocessing(self, hparams: DataHParams) -> Callable[..., Mapping[str, Any]] | None:
+    def preprocessing(
+        self, hparams: DataHParams
+    ) -> Callable[..., Mapping[str, Any]] | ExampleChange | None:
         """Returns the function that changes examples when they are read; None if there is none.
 
         By default `preprocess_example`, if a subclass overrides it.
+
+        Raises:
+          HParamsError: settings are not read by this problem.
         """
         own = type(self).preprocess_example
+        check_read(hparams, self.corruption)
+        if self.corruption:
+            return Corruption(self.corruption, hparams)
         return None if own is Problem.preprocess_example else self.preprocess_example
 
     @abstractmethod
@@ -285,6 +315,8 @@ class Problem(ABC):
     def features(self, directory: str | Path) -> Features:
         """Returns the features as a model sees them: `stored_features` after `_rev` and `_copy`."""
         features = self.stored_features(Path(directory).expanduser())
+        if self.corruption:
+            return corrupted(features, self.corruption)
         if self.was_reversed:
             features = features.reversed()
         features = features.copied() if self.was_copy else features

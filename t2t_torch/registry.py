@@ -121,18 +121,25 @@ class ProblemSpec(NamedTuple):
     base_name: str
     was_reversed: bool
     was_copy: bool
+    corruption: str = ""
 
 
 PRETRAINED = "_pretrained"
 """Suffix of a problem whose texts are read by the tokenizer of a pretrained model."""
+CORRUPTIONS = ("masked", "spans", "noised")
+"""Last parts of the names of problems of restoring a text (`features/denoising.py`)."""
 
 
 def parse_problem_name(name: str) -> ProblemSpec:
-    """Splits the suffixes `_rev` and `_copy`, in any order, off the name of a problem.
+    """Splits the suffixes `_rev` and `_copy`, in any order, or `_masked` etc. off a name.
 
     Raises:
       RegistryError: a suffix is repeated.
     """
+    own = _knows("problem", name)
+    for kind in () if own else CORRUPTIONS:
+        if name.endswith(f"_{kind}"):
+            return ProblemSpec(name.removesuffix(f"_{kind}"), False, False, kind)
     base, was_reversed, was_copy = name, False, False
     while base.endswith(("_rev", "_copy")):
         suffix = "_rev" if base.endswith("_rev") else "_copy"
@@ -144,7 +151,9 @@ def parse_problem_name(name: str) -> ProblemSpec:
     return ProblemSpec(base, was_reversed, was_copy)
 
 
-def get_problem_name(base_name: str, was_reversed: bool = False, was_copy: bool = False) -> str:
+def get_problem_name(
+    base_name: str, was_reversed: bool = False, was_copy: bool = False, corruption: str = ""
+) -> str:
     """Builds the name of a problem; the inverse of `parse_problem_name`.
 
     Raises:
@@ -152,7 +161,8 @@ def get_problem_name(base_name: str, was_reversed: bool = False, was_copy: bool 
     """
     if base_name.endswith(("_rev", "_copy")):
         raise RegistryError(f"base name {base_name!r} may not end in '_rev' or '_copy'.")
-    return base_name + ("_copy" if was_copy else "") + ("_rev" if was_reversed else "")
+    name = base_name + ("_copy" if was_copy else "") + ("_rev" if was_reversed else "")
+    return f"{name}_{corruption}" if corruption else name
 
 
 _TITLES = {
@@ -238,7 +248,8 @@ format, with the options to read it by; None: the suffix alone decides."""
 def problem(name: str) -> Problem:
     """Creates the problem of this name, which may have the suffixes `_rev` and `_copy`.
 
-    `<problem>_pretrained` is a problem of texts with the tokens of a pretrained model, and
+    `<problem>_pretrained` is a problem of texts with the tokens of a pretrained model,
+    `<problem>_masked`, `_spans` and `_noised` those of restoring its text, and
     `<mixture>__<problem>` is a task of a `TaskMixtureProblem`.
     """
     whole, mark, part = name.partition("__")
@@ -255,6 +266,8 @@ def problem(name: str) -> Problem:
         if not hasattr(made, "use_pretrained_vocabulary"):
             raise RegistryError(f"problem {base!r} has no texts: no tokens can be pretrained.")
         made.use_pretrained_vocabulary()
+    if spec.corruption:
+        made.corrupt(spec.corruption)
     return cast("Problem", made)
 
 

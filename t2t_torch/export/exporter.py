@@ -403,6 +403,11 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> LabelExportTarget | Tex
 def check_exportable(loaded: Loaded) -> None:
     """Raises ExportError with the reason if a model cannot be exported."""
     targets = loaded.features.targets
+    if loaded.problem.corruption:
+        raise ExportError(
+            f"a model of {loaded.problem.full_name!r} restores corrupted texts, which serves to "
+            "begin other models:  t2t-trainer --problem=OTHER --warm_start_from=RUN. Export those."
+        )
     if select_generated(targets):
         if loaded.model.searches:
             check_writes(loaded)

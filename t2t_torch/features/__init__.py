@@ -3,6 +3,7 @@
 from t2t_torch.features.audio import Audio as Audio
 from t2t_torch.features.audio import AugmentationSeed as AugmentationSeed
 from t2t_torch.features.audio import Transcript as Transcript
+from t2t_torch.features.denoising import MaskedTokens as MaskedTokens
 from t2t_torch.features.feature import IGNORED as IGNORED
 from t2t_torch.features.feature import UNKNOWN as UNKNOWN
 from t2t_torch.features.feature import Feature as Feature

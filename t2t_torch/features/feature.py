@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -250,6 +250,14 @@ class Feature(ABC):
           as_list: True to return a text as a list of two words.
         """
         return ["..."]
+
+
+class ExampleChange(ABC):
+    """A change of examples when they are read, which depends on the features."""
+
+    @abstractmethod
+    def of(self, features: Features) -> Callable[..., Mapping[str, Any]]:
+        """Returns the function that is called as `Problem.preprocess_example`."""
 
 
 def count_positions(feature: Feature, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -26,6 +26,8 @@ class Text(Feature):
     Attributes:
       encoder: converts between text and ids.
       add_eos: True to append `EOS` to the ids.
+      num_marks: number of ids after those of the encoder, which stand for hidden parts of a text
+        and decode to nothing (`denoising.py`).
     """
 
     is_text: ClassVar[bool] = True
@@ -34,11 +36,12 @@ class Text(Feature):
 
     encoder: TextEncoder
     add_eos: bool = True
+    num_marks: int = 0
 
     @property
     def vocab_size(self) -> int:
-        """Vocabulary size of the encoder."""
-        return self.encoder.vocab_size
+        """Vocabulary size of the encoder, and marks."""
+        return self.encoder.vocab_size + self.num_marks
 
     @property
     def generates(self) -> bool:
@@ -64,7 +67,9 @@ class Text(Feature):
         return [[*ids, EOS] for ids in batch] if self.add_eos else batch
 
     def decode(self, ids: Iterable[int]) -> Any:
-        """Returns the text before the first `EOS`, `PAD` skipped."""
+        """Returns the text before the first `EOS`, `PAD` and marks skipped."""
+        if self.num_marks:
+            ids = [number for number in ids if number < self.encoder.vocab_size]
         return self.encoder.decode(ids)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:

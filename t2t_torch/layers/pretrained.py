@@ -118,6 +118,12 @@ class PretrainedNetwork(nn.Module):
         """Raises HParamsError if a text has other ids than the model's tokenizer gives."""
         for name, text in select_texts(features.all).items():
             encoder: Any = text.encoder
+            if text.num_marks:
+                raise HParamsError(
+                    "the tokenizer of the pretrained model has no tokens that stand for hidden "
+                    "text, such as [MASK], <mask> or <extra_id_0>. Take another corruption "
+                    "(_masked, _spans, _noised), or another model."
+                )
             known = getattr(encoder, "sha256", "")
             if self.architecture.vocabulary not in ("", known):
                 raise HParamsError(

@@ -13,6 +13,7 @@ from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import HParams, values_by_target
 from t2t_torch.loss import TargetLoss
 from t2t_torch.modalities import image, label, speech, tags, words
+from t2t_torch.modalities.masked import MaskedTokensModality
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel, own_width
 from t2t_torch.modality import Modality, modality_of
@@ -55,10 +56,20 @@ def build_modalities(
             is_target = name in features.targets
             sized = hparams.replace(hidden_size=widths[name])
             modalities[name] = kind.build(feature, sized, is_target=is_target)
+            made: Any = modalities[name]
+            if isinstance(made, MaskedTokensModality) and feature.aligned_to in texts:
+                made.share(_table(texts[str(feature.aligned_to)]))
     for name, loss in target_losses(hparams, features).items():
         modality: Any = modalities[name]
         modality.target_loss = loss
     return modalities
+
+
+def _table(modality: TextModality) -> nn.Parameter:
+    """Returns the embeddings of an input."""
+    bottom: Any = modality.bottom
+    weight: nn.Parameter = getattr(bottom, "table", bottom).weight
+    return weight
 
 
 def target_losses(hparams: HParams, features: Features) -> dict[str, TargetLoss | None]:

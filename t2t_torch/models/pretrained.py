@@ -19,6 +19,7 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     Features,
+    MaskedTokens,
     MultiLabel,
     Real,
     SoftLabel,
@@ -96,6 +97,11 @@ class _Pretrained(T2TModel):
         self._inputs = list(select_texts(features.inputs))
         self.network = PretrainedNetwork(hparams.architecture(), self.kind)
         self.network.check_reads(features)
+        for name, target in features.targets.items():
+            if isinstance(target, MaskedTokens):
+                modality: Any = self.modality(name)
+                table = self.network.inner.get_input_embeddings().weight
+                modality.share(table, self.network.order)
 
     def _read(self, name: str, features: ModelInputs) -> Tensor:
         """Returns the ids of a text, in TRAIN some replaced by the unknown token.  [B, S]."""

@@ -22,6 +22,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.reports.column_statistics import Bucket
 
 if TYPE_CHECKING:
+    from t2t_torch.features.feature import ExampleChange
     from t2t_torch.hparam import DataHParams
 
 
@@ -629,7 +630,7 @@ class Batching:
     length_multiplier: int = 1
     split_length: int = 0
     longest_row: int = 0
-    preprocess: Callable[..., Mapping[str, Any]] | None = None
+    preprocess: Callable[..., Mapping[str, Any]] | ExampleChange | None = None
     most_growth: float = 1.0
 
     @classmethod

@@ -29,6 +29,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.features.audio import wav_of
 from t2t_torch.features.feature import (
+    ExampleChange,
     Row,
     count_positions,
     find_alignments,
@@ -166,17 +167,14 @@ class Pieces:
 
 
 def check_splittable(features: Features) -> str:
-    """Returns the name of the text split by `split_to_length`: a language model's only sequence.
+    """Returns the name of the text split by `split_to_length`: the only sequence.
 
     Raises:
-      HParamsError: there are inputs or other sequences.
+      HParamsError: there are inputs or other sequences that are not of the same text.
     """
     sequences = list(select_sequences(features.all))
-    if (
-        features.has_inputs
-        or list(select_measured(features.targets)) != sequences
-        or len(sequences) != 1
-    ):
+    columns = {features.columns[name] for name in features.all}
+    if len(columns) != 1 or not sequences:
         names = ", ".join(features.all)
         raise HParamsError(
             "split_to_length cuts the texts of a language model, whose pieces are examples of "
@@ -504,7 +502,8 @@ class Examples:
             pieces = Pieces.of(stored[text], batching.split_length)
             reader = RowReader(shards, features.all, features.columns, None, pieces, preprocess)
             source = f"{shards.fingerprint} split {batching.split_length}"
-            return cls({text: pieces.lengths}, reader, source, pieces.whole)
+            lengths = dict.fromkeys(select_measured(features.all), pieces.lengths)
+            return cls(lengths, reader, source, pieces.whole)
         lengths = {name: limits.cut(name, length) for name, length in stored.items()}
         longer = [stored[name] > length for name, length in lengths.items()]
         reader = RowReader(shards, features.all, features.columns, limits, preprocess=preprocess)
@@ -518,12 +517,15 @@ def _preprocessing(
     """Returns the problem's transformation of examples; None if there is none."""
     if batching.preprocess is None:
         return None
+    function: Any = batching.preprocess
+    if isinstance(function, ExampleChange):
+        function = function.of(features)
     if seed is None:
-        return Preprocessing(batching.preprocess, features.all, Split.EVAL, _EVAL_SEED, bound)
+        return Preprocessing(function, features.all, Split.EVAL, _EVAL_SEED, bound)
     # Packed rows cannot grow: bins are filled by stored lengths.
     packed = batching.hparams.pack_dataset
     most = 0 if packed else math.ceil(batching.training.max_length * batching.most_growth)
-    return Preprocessing(batching.preprocess, features.all, Split.TRAIN, seed, most)
+    return Preprocessing(function, features.all, Split.TRAIN, seed, most)
 
 
 @functools.singledispatch

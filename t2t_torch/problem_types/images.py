@@ -61,7 +61,7 @@ class Image2ClassProblem(LabelTargets):
         Raises:
           HParamsError: there is no such change.
         """
-        own = super().preprocessing(hparams)
+        own: Any = super().preprocessing(hparams)
         try:
             size = (self.height, self.width)
             names = hparams.image_augmentation or self.augmentation

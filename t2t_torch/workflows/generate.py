@@ -173,7 +173,7 @@ def pretrained_name(name: str) -> str:
     """Returns the name of a problem whose texts have the tokens of a pretrained model."""
     spec = parse_problem_name(name)
     base = spec.base_name.removesuffix(registry.PRETRAINED) + registry.PRETRAINED
-    return registry.get_problem_name(base, spec.was_reversed, spec.was_copy)
+    return registry.get_problem_name(base, *spec[1:])
 
 
 def _write_pretrained_vocabularies(place: str, names: Sequence[str], data_dir: Path) -> None:

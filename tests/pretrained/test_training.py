@@ -162,6 +162,48 @@ def test_a_resumed_run_is_bit_equal(family, tmp_path, training_of):
     assert weights(tmp_path / "whole" / "ckpt-4") == weights(tmp_path / "part" / "ckpt-4")
 
 
+@pytest.mark.parametrize(
+    ("kind", "family", "model"),
+    [
+        ("masked", "bert", "pretrained_encoder"),
+        pytest.param("noised", "bart", "pretrained_seq2seq", marks=pytest.mark.slow),
+    ],
+)
+def test_pretraining_goes_on_with_own_texts(kind, family, model, tmp_path, training_of):
+    folder = tmp_path / family
+    save_model(family, folder, "AutoModel" if kind == "masked" else "AutoModelForSeq2SeqLM")
+    settings = training_of("text2class", family, train_steps=4)
+    settings |= {
+        "problem": f"mine_text2class_{kind}", "model": model, "hparams_set": f"{model}_base",
+    }  # fmt: skip
+    whole = t2t.train(**settings)
+    part = {**settings, "output_dir": tmp_path / "part"}
+    t2t.train(**part, pause_at_step=2)
+    t2t.train(**part)
+    assert weights(tmp_path / "run-text2class" / "ckpt-4") == weights(tmp_path / "part" / "ckpt-4")
+    with pytest.raises(ExportError, match="restores corrupted texts"):
+        t2t.export(tmp_path / "part", tmp_path / "artifact", tmp_path / "data")
+    if kind == "masked":
+        with pytest.raises(UsageError, match="warm_start_from"):
+            whole.predict(["the fox"])
+        start = {"warm_start_from": tmp_path / "part", "output_dir": tmp_path / "next"}
+        t2t.train(**training_of("text2class", family, **start))
+        assert "warm start" in (tmp_path / "next" / "warm_start.txt").read_text()
+        first, after = (weights(tmp_path / one) for one in ("part/ckpt-4", "next/ckpt-3"))
+        assert {name for name in first if "encoder" in name} <= after.keys()
+
+
+def test_a_tokenizer_without_marks_is_refused(tmp_path, training_of):
+    save_model("t5", tmp_path / "t5", "AutoModelForSeq2SeqLM")
+    settings = training_of("text2class", "t5")
+    settings |= {
+        "problem": "mine_text2class_spans", "model": "pretrained_seq2seq",
+        "hparams_set": "pretrained_seq2seq_base",
+    }  # fmt: skip
+    with pytest.raises(HParamsError, match="<extra_id_0>"):
+        t2t.train(**settings)
+
+
 def test_classes_are_learnt(training_of):
     settings = training_of("text2class", "roberta", rate=0.003, train_steps=40)
     t2t.train(**settings)

@@ -1,0 +1,315 @@
+"""Restoring a corrupted text: how models are pretrained on texts without labels.
+
+Any problem with one text is such a problem, too, under another name, on the same data:
+
+- `NAME_masked`: some tokens are hidden, and the model gives each of them; Devlin et al. 2019,
+  arXiv:1810.04805, with whole words as in Cui et al. 2019, arXiv:1906.08101.
+- `NAME_spans`: spans are replaced by one mark each, and the model writes all spans after their
+  marks; Raffel et al. 2020, arXiv:1910.10683.
+- `NAME_noised`: spans are replaced by marks that are all alike, sentences are permuted, and the
+  model writes the whole text; Lewis et al. 2020, arXiv:1910.13461.
+
+A text is corrupted each time that it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import DataError, HParamsError, UsageError
+from t2t_torch.features.feature import ExampleChange, Features
+from t2t_torch.features.label import Tags
+from t2t_torch.features.text import Text, TreeFeature
+from t2t_torch.hparam import NoiseHParams
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder
+
+Ids = npt.NDArray[Any]
+
+_NUM_MARKS = 100  # as T5 has
+_READ_BY = {
+    "noise_density": ("masked", "spans", "noised"),
+    "mean_span_length": ("spans", "noised"),
+    "mask_whole_words": ("masked",),
+    "mask_random_share": ("masked",),
+    "mask_kept_share": ("masked",),
+    "permute_sentences": ("noised",),
+}
+_MASKS = ("[MASK]", "<mask>")
+
+
+@dataclass(frozen=True)
+class MaskedTokens(Text):
+    """The hidden tokens of a text, `PAD` at all others; as long as the text."""
+
+    produced_like: ClassVar[type[Tags]] = Tags
+    add_eos: bool = False
+    of: str = "inputs"
+
+    @property
+    def aligned_to(self) -> str:
+        """The text."""
+        return self.of
+
+
+def corrupted(features: Features, kind: str) -> Features:
+    """Returns the features of a problem of restoring a text.
+
+    Args:
+      features: features with one text.
+      kind: "masked", "spans" or "noised".
+
+    Raises:
+      UsageError: there is no text, or there are several.
+    """
+    texts = {
+        name: feature
+        for name, feature in {**features.inputs, **features.targets}.items()
+        if isinstance(feature, Text) and not isinstance(feature, TreeFeature)
+    }
+    if len(texts) != 1:
+        raise UsageError(
+            f"_{kind} restores the only text of a problem, and the texts of this one are "
+            f"{', '.join(texts) or 'none'}. Name a problem with one text, such as a language model."
+        )
+    ((name, text),) = texts.items()
+    text = replace(text, num_marks=0 if _known_marks(text.encoder, kind) else _num_marks(kind))
+    target = MaskedTokens(text.encoder, num_marks=text.num_marks) if kind == "masked" else text
+    column = features.columns[name]
+    both = {"inputs": column, "targets": column}
+    return Features({"inputs": text}, {"targets": target}, stored_as=both)
+
+
+def check_read(hparams: NoiseHParams, kind: str) -> None:
+    """Raises HParamsError if settings are set that a problem does not read.
+
+    Args:
+      hparams: the settings.
+      kind: "masked", "spans" or "noised"; "" for any other problem.
+    """
+    fields = NoiseHParams.model_fields
+    wrong = [
+        name
+        for name, kinds in _READ_BY.items()
+        if kind not in kinds and getattr(hparams, name) != fields[name].default
+    ]
+    if wrong:
+        raise HParamsError(
+            f"{wrong[0]}={getattr(hparams, wrong[0])}: only problems whose names end in "
+            f"{' or '.join(f'_{one}' for one in _READ_BY[wrong[0]])} read it. Leave it out, or "
+            "name such a problem."
+        )
+
+
+@dataclass(frozen=True)
+class Corruption(ExampleChange):
+    """Corruption of texts; see `corrupted`.
+
+    Attributes:
+      kind: "masked", "spans" or "noised".
+      hparams: the settings.
+    """
+
+    kind: str
+    hparams: NoiseHParams
+
+    def of(self, features: Features) -> Callable[..., Mapping[str, Any]]:
+        """Returns the function that is called as `Problem.preprocess_example`."""
+        text: Any = features.inputs["inputs"]
+        first = text.encoder.vocab_size
+        marks = _known_marks(text.encoder, self.kind) or [*range(first, first + text.num_marks)]
+        function = {"masked": _Masked, "spans": _Spans, "noised": _Noised}[self.kind]
+        return function(text.encoder, marks, self.hparams)
+
+
+def _num_marks(kind: str) -> int:
+    return _NUM_MARKS if kind == "spans" else 1
+
+
+def _known_marks(encoder: TextEncoder, kind: str) -> list[int]:
+    """Returns the ids that the vocabulary of a pretrained model has for marks; [] without any."""
+    tokens = list(getattr(encoder, "tokens", ()))
+    silent: frozenset[int] = getattr(encoder, "silent", frozenset())  # others are words
+    names: tuple[str, ...] = _MASKS
+    if kind == "spans":
+        names = tuple(f"<extra_id_{number}>" for number in range(_NUM_MARKS))
+    special = {tokens[number]: number for number in silent}
+    return [special[name] for name in names if name in special][: _num_marks(kind)]
+
+
+class _Noise:
+    """Base class of the functions that corrupt examples.
+
+    Args:
+      encoder: encoder of the texts.
+      marks: ids in place of what is hidden.
+      hparams: the settings.
+
+    Attributes:
+      density: default of `noise_density`.
+    """
+
+    density: ClassVar[float] = 0.15
+
+    def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
+        self.encoder, self.marks, self.hparams = encoder, marks, hparams
+
+    def __call__(
+        self, example: Mapping[str, Ids], mode: Any, rng: np.random.Generator
+    ) -> dict[str, Ids]:
+        """Returns the corrupted text, and the targets; the text keeps its `EOS`, if any."""
+        ids = example["inputs"]
+        size = len(ids) - int(len(ids) > 0 and ids[-1] == EOS)
+        inputs, targets = self.corrupt(ids[:size], rng)
+        return {
+            "inputs": np.concatenate([inputs, ids[size:]]),
+            "targets": np.concatenate([targets, self.ending(ids[size:])]),
+        }
+
+    def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Returns the inputs and the targets of a text, both without `EOS`."""
+        raise NotImplementedError
+
+    def ending(self, end: Ids) -> Ids:
+        """Returns the end of the targets, given that of the text: its `EOS`, or nothing."""
+        return end
+
+    def count(self, length: int) -> int:
+        """Returns the number of tokens that are hidden of a text of `length` >= 1."""
+        return min(max(1, round(length * (self.hparams.noise_density or self.density))), length)
+
+
+class _Masked(_Noise):
+    """Hides tokens, of whole words; the model gives each of them."""
+
+    def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
+        super().__init__(encoder, marks, hparams)
+        self._borders = word_borders(encoder) if hparams.mask_whole_words else None
+
+    def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Returns the ids with marks, random ids and some hidden ids kept; the hidden ids."""
+        word = np.arange(len(ids))
+        if self._borders is not None and len(ids):
+            begins, ends = self._borders
+            word = np.cumsum([True, *(ends[ids[:-1]] & begins[ids[1:]])]) - 1
+        sizes = np.bincount(word)
+        order = rng.permutation(len(sizes))
+        # Words in a random order, as long as they fit; one at least.
+        chosen = np.cumsum(sizes[order]) <= (self.count(len(ids)) if len(ids) else 0)
+        is_hidden = np.isin(word, order[chosen if chosen.any() else slice(1)])
+        drawn, (random, kept) = rng.random(len(ids)), self._shares
+        others = rng.integers(NUM_RESERVED, self.encoder.vocab_size, len(ids))
+        shown = np.where(drawn < kept, ids, np.where(drawn < kept + random, others, self.marks[0]))
+        return np.where(is_hidden, shown, ids), np.where(is_hidden, ids, PAD)
+
+    def ending(self, end: Ids) -> Ids:
+        """Returns nothing to be restored at `EOS`."""
+        return np.full_like(end, PAD)
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        return self.hparams.mask_random_share, self.hparams.mask_kept_share
+
+
+class _Spans(_Noise):
+    """Replaces spans by marks; the model writes each mark and its span."""
+
+    def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Returns the rest of the text with marks, and the spans after their marks."""
+        hidden = self.count(len(ids)) if len(ids) else 0
+        count = max(1, round(hidden / self.hparams.mean_span_length))
+        count = min(count, hidden, len(ids) - hidden, len(self.marks))
+        if count < 1 or hidden + count >= len(ids):  # the targets are no longer than the text
+            return ids, ids
+        shown = _parts(len(ids) - hidden + 2, count + 1, rng)
+        gaps = np.cumsum(shown)[:-1] - 1  # a text may begin and end with a span
+        return _with_marks(ids, gaps, _parts(hidden, count, rng), self.marks)
+
+    def ending(self, end: Ids) -> Ids:
+        """Returns `EOS`: a model stops after the last span."""
+        return np.array([EOS])
+
+
+class _Noised(_Noise):
+    """Permutes sentences and replaces spans by marks; the model writes the text."""
+
+    density: ClassVar[float] = 0.3
+
+    def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
+        super().__init__(encoder, marks, hparams)
+        texts = (encoder.decode([number]).rstrip() for number in range(encoder.vocab_size))
+        self._ends = np.array([text.endswith(tuple(".!?\u3002")) for text in texts])
+
+    def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Returns the corrupted text, and the text."""
+        text = ids
+        if self.hparams.permute_sentences:
+            sentences = np.split(ids, np.flatnonzero(self._ends[ids[:-1]]) + 1)
+            text = np.concatenate([sentences[i] for i in rng.permutation(len(sentences))])
+        hidden = self.count(len(ids)) if len(ids) else 0
+        sizes: list[int] = []
+        while sum(sizes) < hidden:
+            size = int(rng.poisson(self.hparams.mean_span_length))
+            sizes.append(min(size, hidden - sum(sizes)))
+        # A span of no tokens is a mark that hides nothing; the text does not become longer.
+        sizes = sorted(sizes, reverse=True)[: min(hidden, len(ids) - hidden + 1)]
+        gaps = np.sort(rng.choice(len(ids) - sum(sizes) + 1, len(sizes), replace=False))
+        marks = self.marks * len(sizes)
+        return _with_marks(text, gaps, rng.permutation(sizes).astype(int), marks)[0], ids
+
+
+def _with_marks(ids: Ids, gaps: Ids, sizes: Ids, marks: Sequence[int]) -> tuple[Ids, Ids]:
+    """Returns a text with marks in place of spans, and the spans after their marks.
+
+    Args:
+      ids: the text.
+      gaps: number of shown ids before each span.
+      sizes: number of ids of each span.
+      marks: mark of each span, and more.
+    """
+    starts = gaps + np.cumsum(sizes) - sizes
+    inputs: list[Any] = []
+    spans: list[Any] = []
+    end = 0
+    for mark, start, size in zip(marks, starts, sizes, strict=False):
+        inputs += [ids[end:start], [mark]]
+        spans += [[mark], ids[start : start + size]]
+        end = start + size
+    return np.concatenate([*inputs, ids[end:]]).astype(ids.dtype), np.concatenate([ids[:0], *spans])
+
+
+def _parts(total: int, count: int, rng: np.random.Generator) -> Ids:
+    """Returns a random division of `total` into `count` numbers >= 1."""
+    cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
+    return np.diff([0, *cuts, total])
+
+
+def word_borders(encoder: TextEncoder) -> tuple[Ids, Ids]:
+    """Returns which ids begin a word and which end one, judged by decoded pairs of ids.
+
+    Between two ids a word ends and another begins if the first one ends a word and the second one
+    begins one.  In some vocabularies the first says so and in others the second: each id is tried
+    beside ids of common words, and others.
+
+    Returns:
+      Two masks, [vocab_size] bool each.
+    """
+    ids = range(NUM_RESERVED, encoder.vocab_size)
+    beside = [*ids[:: len(ids) // 3 or 1]]
+    with contextlib.suppress(DataError):  # a word is not in the vocabulary
+        beside = [*dict.fromkeys((*encoder.encode("of the"), *beside))][:8]
+
+    def is_border(first: int, second: int) -> bool:
+        text, both = encoder.decode([first]), encoder.decode([first, second])
+        after = both[len(text) :] if both.startswith(text) else both.strip()
+        return bool(after[:1].isspace()) if both.startswith(text) else " " in after
+
+    begins = [any(is_border(other, number) for other in beside) for number in ids]
+    ends = [any(is_border(number, other) for other in beside) for number in ids]
+    none = [False] * NUM_RESERVED
+    return np.array([*none, *begins]), np.array([*none, *ends])
