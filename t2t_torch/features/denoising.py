@@ -78,7 +78,8 @@ def corrupted(features: Features, kind: str) -> Features:
             f"{', '.join(texts) or 'none'}. Name a problem with one text, such as a language model."
         )
     ((name, text),) = texts.items()
-    text = replace(text, num_marks=0 if _known_marks(text.encoder, kind) else _num_marks(kind))
+    count = _NUM_MARKS if kind == "spans" else 1
+    text = replace(text, num_marks=0 if _known_marks(text.encoder, kind) else count)
     target = MaskedTokens(text.encoder, num_marks=text.num_marks) if kind == "masked" else text
     column = features.columns[name]
     both = {"inputs": column, "targets": column}
@@ -123,12 +124,8 @@ class Corruption(ExampleChange):
         text: Any = features.inputs["inputs"]
         first = text.encoder.vocab_size
         marks = _known_marks(text.encoder, self.kind) or [*range(first, first + text.num_marks)]
-        function = {"masked": _Masked, "spans": _Spans, "noised": _Noised}[self.kind]
+        function = {"masked": _MaskNoise, "spans": _SpanNoise, "noised": _TextNoise}[self.kind]
         return function(text.encoder, marks, self.hparams)
-
-
-def _num_marks(kind: str) -> int:
-    return _NUM_MARKS if kind == "spans" else 1
 
 
 def _known_marks(encoder: TextEncoder, kind: str) -> list[int]:
@@ -139,7 +136,8 @@ def _known_marks(encoder: TextEncoder, kind: str) -> list[int]:
     if kind == "spans":
         names = tuple(f"<extra_id_{number}>" for number in range(_NUM_MARKS))
     special = {tokens[number]: number for number in silent}
-    return [special[name] for name in names if name in special][: _num_marks(kind)]
+    known = [special[name] for name in names if name in special]
+    return known if kind == "spans" else known[:1]
 
 
 class _Noise:
@@ -184,7 +182,7 @@ class _Noise:
         return min(max(1, round(length * (self.hparams.noise_density or self.density))), length)
 
 
-class _Masked(_Noise):
+class _MaskNoise(_Noise):
     """Hides tokens, of whole words; the model gives each of them."""
 
     def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
@@ -202,7 +200,8 @@ class _Masked(_Noise):
         # Words in a random order, as long as they fit; one at least.
         chosen = np.cumsum(sizes[order]) <= (self.count(len(ids)) if len(ids) else 0)
         is_hidden = np.isin(word, order[chosen if chosen.any() else slice(1)])
-        drawn, (random, kept) = rng.random(len(ids)), self._shares
+        drawn, kept = rng.random(len(ids)), self.hparams.mask_kept_share
+        random = self.hparams.mask_random_share
         others = rng.integers(NUM_RESERVED, self.encoder.vocab_size, len(ids))
         shown = np.where(drawn < kept, ids, np.where(drawn < kept + random, others, self.marks[0]))
         return np.where(is_hidden, shown, ids), np.where(is_hidden, ids, PAD)
@@ -211,12 +210,8 @@ class _Masked(_Noise):
         """Returns nothing to be restored at `EOS`."""
         return np.full_like(end, PAD)
 
-    @property
-    def _shares(self) -> tuple[float, float]:
-        return self.hparams.mask_random_share, self.hparams.mask_kept_share
 
-
-class _Spans(_Noise):
+class _SpanNoise(_Noise):
     """Replaces spans by marks; the model writes each mark and its span."""
 
     def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -235,7 +230,7 @@ class _Spans(_Noise):
         return np.array([EOS])
 
 
-class _Noised(_Noise):
+class _TextNoise(_Noise):
     """Permutes sentences and replaces spans by marks; the model writes the text."""
 
     density: ClassVar[float] = 0.3

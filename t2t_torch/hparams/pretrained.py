@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags
 from t2t_torch.hparam import HParams, hp
 from t2t_torch.registry import register_hparams
 from t2t_torch.text.pretrained import Architecture, PretrainedFolder
+
+HEADS: Mapping[type[Feature], str] = {
+    ClassLabel: "AutoModelForSequenceClassification",
+    MultiLabel: "AutoModelForSequenceClassification",
+    Tags: "AutoModelForTokenClassification",
+}
+"""Classes of transformers with a head, by type of target."""
 
 _P = TypeVar("_P", bound="PretrainedHParams")
 
@@ -97,6 +105,12 @@ class PretrainedEncoderHParams(PretrainedHParams):
         "intermediate_size": 32,
     }
 
+    pretrained_head: bool = hp(
+        False,
+        "Begin with the folder's own classifier or tagger, whose labels are those of the target, "
+        "in their order; False: a new one.  summary is not read.",
+        computes=True,
+    )
     summary: Literal["first", "mean", "last"] = hp(
         "first",
         "State that classes and numbers are predicted from: that of the first position, as [CLS]; "

@@ -73,7 +73,7 @@ from t2t_torch.settings import require
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.trust import running
 
-SOURCES = ("tensor2tensor", "fairseq", "opennmt", "sockeye", "marian", "bert", "gpt2", "pytext")
+SOURCES = ("tensor2tensor", "fairseq", "opennmt", "sockeye", "marian", "transformers", "pytext")
 """Names of libraries, and of the modules beside this that read their runs; of pytext, its
 configurations."""
 
@@ -81,7 +81,7 @@ _ALIASES = {
     **dict.fromkeys(("opennmt_py", "opennmt-py", "onmt"), "opennmt"),
     **dict.fromkeys(("huggingface", "hf"), ""),  # of several models, which are detected
     "t2t": "tensor2tensor",
-    "distilbert": "bert",
+    **dict.fromkeys(("bert", "distilbert", "gpt2"), "transformers"),
 }
 
 _SHOWN = 10  # names in an error

@@ -37,8 +37,8 @@ OPTIONS = frozenset("decode_hparams problem subwords".split())
 
 
 def detect(source: Path) -> bool:
-    """Returns True if a folder has a model of Hugging Face that no other source here reads."""
-    return huggingface.model_type(source) not in (None, *huggingface.OTHERS)
+    """Returns True if a folder has a model of Marian as Hugging Face saves it."""
+    return huggingface.model_type(source) == "marian"
 
 
 def read(source: Path, settings: ImportSettings) -> ImportedRun:
@@ -58,9 +58,8 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     kind = config.get("model_type")
     if kind != "marian":
         raise UsageError(
-            f"{source / 'config.json'} is of a {kind!r}; of Hugging Face's models those of Marian, "
-            f"such as Helsinki-NLP/opus-mt-en-de, and {', '.join(huggingface.OTHERS)} can be "
-            "imported."
+            f"{source / 'config.json'} is of a {kind!r}, not of a Marian, such as "
+            "Helsinki-NLP/opus-mt-en-de: leave --from out."
         )
     translation.refuse("Marian", translation.forbidden(config, _MUST_BE))
     path, own = source / "vocab.json", source / "target_vocab.json"

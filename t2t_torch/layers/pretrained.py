@@ -151,16 +151,27 @@ class PretrainedNetwork(nn.Module):
 
     def states(self, joined: JoinedTexts) -> Tensor:
         """Returns the states of the last layer at each position.  [B, L, H]."""
-        more: dict[str, Any] = {}
+        states: Tensor = self.inner(**self._given(joined)).last_hidden_state
+        return states
+
+    def _given(self, joined: JoinedTexts) -> dict[str, Any]:
+        """Returns the arguments of the module."""
+        given: dict[str, Any] = {"input_ids": joined.ids, "attention_mask": joined.mask.long()}
         if "token_type_ids" in self._arguments and self.inner.config.to_dict().get(
             "type_vocab_size"
         ):
-            more["token_type_ids"] = joined.types
+            given["token_type_ids"] = joined.types
         if "use_cache" in self._arguments:
-            more["use_cache"] = False
-        result = self.inner(input_ids=joined.ids, attention_mask=joined.mask.long(), **more)
-        states: Tensor = result.last_hidden_state
-        return states
+            given["use_cache"] = False
+        return given
+
+    def head_logits(self, joined: JoinedTexts) -> Tensor:
+        """Returns the logits of the labels of each row, [B, C], or of each position, [B, L, C]."""
+        padding = self.inner.config.pad_token_id  # heads may look for the last id before it
+        ids = joined.ids if padding is None else joined.ids.masked_fill(~joined.mask, padding)
+        inner = self.inner
+        logits: Tensor = inner(**self._given(dataclasses.replace(joined, ids=ids))).logits
+        return logits
 
     def logits(self, ids: Tensor, mask: Tensor, **inputs: Any) -> Tensor:
         """Returns the logits of the model's ids at each position.  [B, L] -> [B, L, V'].

@@ -58,18 +58,12 @@ def build_modalities(
             modalities[name] = kind.build(feature, sized, is_target=is_target)
             made: Any = modalities[name]
             if isinstance(made, MaskedTokensModality) and feature.aligned_to in texts:
-                made.share(_table(texts[str(feature.aligned_to)]))
+                bottom: Any = texts[str(feature.aligned_to)].bottom
+                made.share(getattr(bottom, "table", bottom).weight)
     for name, loss in target_losses(hparams, features).items():
         modality: Any = modalities[name]
         modality.target_loss = loss
     return modalities
-
-
-def _table(modality: TextModality) -> nn.Parameter:
-    """Returns the embeddings of an input."""
-    bottom: Any = modality.bottom
-    weight: nn.Parameter = getattr(bottom, "table", bottom).weight
-    return weight
 
 
 def target_losses(hparams: HParams, features: Features) -> dict[str, TargetLoss | None]:

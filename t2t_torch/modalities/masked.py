@@ -20,7 +20,7 @@ from t2t_torch.modalities.text import Softmax, TextModality, embedding
 from t2t_torch.modality import BatchPrediction, Hidden, Modality
 
 
-class MaskedSoftmax(Softmax):
+class TiedSoftmax(Softmax):
     """Output layer of the logits of hidden tokens.
 
     Args:
@@ -41,21 +41,16 @@ class MaskedSoftmax(Softmax):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[..., width] -> [..., V] float32."""
-        return F.linear(self._transformed(hidden), self._rows(), self.bias).float()
+        made, rows = self.as_product(hidden)
+        return F.linear(made, rows).float()
 
     def as_product(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Returns hidden states and a matrix with whose product they give the logits."""
         assert self.bias is not None
-        hidden = self._transformed(hidden)
-        ones = hidden.new_ones(len(hidden), 1)
-        return torch.cat([hidden, ones], 1), torch.cat([self._rows(), self.bias[:, None]], 1)
-
-    def _transformed(self, hidden: Tensor) -> Tensor:
-        result: Tensor = self.norm(F.gelu(self.transform(hidden)))
-        return result
-
-    def _rows(self) -> Tensor:
-        return self.weight if self.order is None else self.weight[self.order]
+        hidden = self.norm(F.gelu(self.transform(hidden)))
+        rows = self.weight if self.order is None else self.weight[self.order]
+        ones = hidden.new_ones(*hidden.shape[:-1], 1)
+        return torch.cat([hidden, ones], -1), torch.cat([rows, self.bias[:, None]], 1)
 
 
 class MaskedTokensModality(TextModality):
@@ -66,7 +61,7 @@ class MaskedTokensModality(TextModality):
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> MaskedTokensModality:
         """Creates a modality with a table of its own, in place of which `share` puts another."""
-        return cls(None, MaskedSoftmax(embedding(feature, hparams).weight, hparams.hidden_size))
+        return cls(None, TiedSoftmax(embedding(feature, hparams).weight, hparams.hidden_size))
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
@@ -74,8 +69,8 @@ class MaskedTokensModality(TextModality):
         return cls
 
     def share(self, weight: nn.Parameter, order: Tensor | None = None) -> None:
-        """Takes the embeddings of the text; see `MaskedSoftmax`."""
-        self.top = MaskedSoftmax(weight, self.top.transform.in_features, order)
+        """Takes the embeddings of the text; see `TiedSoftmax`."""
+        self.top = TiedSoftmax(weight, self.top.transform.in_features, order)
 
     def logits(self, hidden: Hidden) -> Tensor:
         """Returns the output of `top`; padding has no weight in a loss."""

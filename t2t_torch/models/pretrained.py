@@ -30,6 +30,7 @@ from t2t_torch.features import (
 from t2t_torch.features.feature import select_texts
 from t2t_torch.hparam import HParams, InputHParams, ModelHParams
 from t2t_torch.hparams.pretrained import (
+    HEADS,
     PretrainedEncoderHParams,
     PretrainedHParams,
     PretrainedLmHParams,
@@ -95,13 +96,17 @@ class _Pretrained(T2TModel):
                 "no token for unknown words, as one of bytes. Set it to 0."
             )
         self._inputs = list(select_texts(features.inputs))
-        self.network = PretrainedNetwork(hparams.architecture(), self.kind)
+        self.network = PretrainedNetwork(hparams.architecture(), self.auto_class())
         self.network.check_reads(features)
         for name, target in features.targets.items():
             if isinstance(target, MaskedTokens):
                 modality: Any = self.modality(name)
                 table = self.network.inner.get_input_embeddings().weight
                 modality.share(table, self.network.order)
+
+    def auto_class(self) -> str:
+        """Returns the name of the class of transformers that builds the network."""
+        return self.kind
 
     def _read(self, name: str, features: ModelInputs) -> Tensor:
         """Returns the ids of a text, in TRAIN some replaced by the unknown token.  [B, S]."""
@@ -130,12 +135,15 @@ class PretrainedEncoder(_Pretrained):
     def __init__(self, hparams: PretrainedEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)
         config = self.network.inner.config
+        self._places = WordPlaces(features)
+        if hparams.pretrained_head:
+            self._take_head(config)
+            return
         if config.is_encoder_decoder:
             raise HParamsError(
                 f"a {config.model_type} has an encoder and a decoder: take --model="
                 "pretrained_seq2seq and a problem of texts to texts."
             )
-        self._places = WordPlaces(features)
         targets = features.targets.items()
         specs = {name: target.output_spec(name, features) for name, target in targets}
         self._spans = [name for name, spec in specs.items() if spec.kind == "span"]
@@ -147,6 +155,42 @@ class PretrainedEncoder(_Pretrained):
             nn.init.normal_(self.pooler.weight, std=0.02)
             nn.init.zeros_(self.pooler.bias)
 
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the number of labels if the network gives their logits; see `T2TModel`."""
+        if hparams.pretrained_head:
+            return len(features.targets[target].labels)
+        return super().target_width(hparams, features, target)
+
+    def auto_class(self) -> str:
+        """Returns the class with the head for the target, if the folder's is taken.
+
+        Raises:
+          HParamsError: there is no such head for the targets.
+        """
+        if not self.hparams.pretrained_head:
+            return self.kind
+        kinds = [HEADS.get(type(target)) for target in self.features.targets.values()]
+        if len(kinds) != 1 or kinds[0] is None:
+            raise HParamsError(
+                "pretrained_head=True: heads are read of one target, which is a class, several "
+                "labels or tags. Set it to False."
+            )
+        return kinds[0]
+
+    def _take_head(self, config: Any) -> None:
+        """Lets the network give the logits; HParamsError if its labels are not the target's."""
+        ((name, target),) = self.features.targets.items()
+        theirs, ours = [str(config.id2label[n]) for n in range(config.num_labels)], target.labels
+        is_named = theirs != [f"LABEL_{number}" for number in range(len(theirs))]
+        if len(theirs) != len(ours) or (is_named and theirs != list(ours)):
+            raise HParamsError(
+                f"pretrained_head=True: the model's labels are {', '.join(theirs[:20])}, and those "
+                f"of {name!r} {', '.join(ours[:20])}. Set it to False to train a new head."
+            )
+        modality: Any = self.modality(name)
+        modality.top = nn.Identity()
+
     def load_pretrained(self) -> list[str]:
         """Loads the weights of the folder; see `T2TModel.load_pretrained`.
 
@@ -154,6 +198,8 @@ class PretrainedEncoder(_Pretrained):
           HParamsError: the first state, which is the summary, does not depend on later ids.
         """
         lines = super().load_pretrained()
+        if self.hparams.pretrained_head:
+            return lines
         if self.hparams.summary == "first" and self.network.is_causal():
             raise HParamsError(
                 f"a {self.network.inner.config.model_type} reads from left to right, and its first "
@@ -165,6 +211,8 @@ class PretrainedEncoder(_Pretrained):
         """Returns the hidden states of each target; see `T2TModel.body`."""
         targets: Any = self.features.targets
         results: dict[str, Hidden] = {}
+        if self.hparams.pretrained_head:
+            return self._with_head(features)
         if len(self._choices) < len(targets):
             joined, states = self._encode(features, self._inputs)
             summary = self._summary(joined, states)  # [B, H]
@@ -187,6 +235,17 @@ class PretrainedEncoder(_Pretrained):
             else:
                 results[name] = Hidden(summary)
         return results
+
+    def _with_head(self, features: ModelInputs) -> dict[str, Hidden]:
+        """Returns the logits of the network's own head."""
+        ((name, target),) = self.features.targets.items()
+        joined = join_texts(self.network, [self._read(one, features) for one in self._inputs])
+        logits = self.network.head_logits(joined)
+        if (of := target.refers_to) is None:
+            return {name: Hidden(logits)}
+        own = joined.part(self._inputs.index(of), logits, features[of].values.size(1))
+        words = self._places.at_words(of, own, features)
+        return {name: Hidden(words, self._places.mask(of, features))}
 
     def _encode(self, features: ModelInputs, names: Sequence[str]) -> tuple[JoinedTexts, Tensor]:
         joined = join_texts(self.network, [self._read(name, features) for name in names])

@@ -348,9 +348,6 @@ def test_expected_outputs_that_differ_leave_nothing(tmp_path):
         ("marian", "encoder_layers", 100_000),
         ("marian", "d_model", "x"),
         ("marian", "decoder_start_token_id", 10**9),
-        ("bert", "num_hidden_layers", 100_000),
-        ("bert", "max_position_embeddings", 10**10),
-        ("gpt2", "n_embd", 10**6),
     ],
 )
 def test_a_configuration_of_another_model_is_named(folder, size, value, tmp_path):

@@ -19,7 +19,7 @@ from t2t_torch.bin.commands import datagen
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load, load_run
 from t2t_torch.errors import ExportError, HParamsError
-from t2t_torch.interop import bert, ctranslate2, fairseq, gpt2, marian, opennmt, sockeye
+from t2t_torch.interop import ctranslate2, fairseq, marian, opennmt, sockeye
 from t2t_torch.interop.importer import import_run
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.run.directory import RunDirectory
@@ -143,8 +143,6 @@ def test_an_error_names_the_option_and_the_page_of_the_library(tmp_path):
         (opennmt, "from_opennmt_py"),
         (sockeye, "from_sockeye"),
         (marian, "from_marian"),
-        (bert, "from_hugging_face"),
-        (gpt2, "from_hugging_face"),
     ],
 )
 def test_the_page_of_a_library_lists_what_is_refused(module, page):
