@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from t2t_torch import registry
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.errors import RegistryError, T2TError
+from t2t_torch.errors import RegistryError, T2TError, listed
 from t2t_torch.hparam import recorded_beside
 from t2t_torch.layers.pretrained import PretrainedNetwork
 from t2t_torch.run.code import open_code, read_declarations
@@ -36,10 +36,6 @@ class VocabularyRows:
     Args:
       model: model with features; another one has no such tensors.
       source: what it starts from: a run, a checkpoint or a file in one.
-
-    Attributes:
-      faults: why the vocabularies of the source are not known; none if they are, or the source is
-        no part of a run.
     """
 
     def __init__(self, model: nn.Module, source: Path) -> None:
@@ -48,11 +44,11 @@ class VocabularyRows:
             one for one in model.modules() if _encoders(getattr(one, "features", None))
         ]
         self._old: dict[str, TextEncoder] = {}
-        self.faults: list[str] = []
+        self._faults: list[str] = []
         try:
             self._old = _source_encoders(source) if self._modules else {}
         except T2TError as error:
-            self.faults.append(
+            self._faults.append(
                 f"rows of {source} are taken in the order of ids, not by token: {error}"
             )
         self._compare = functools.lru_cache(None)(row_sources)
@@ -100,16 +96,26 @@ class VocabularyRows:
             f"the mean, {found.dropped:,} dropped"
         )
 
-    def doubts(self, name: str, tensor: Tensor) -> list[str]:
-        """Returns a doubt about a tensor that was taken as it is, if its rows may be of ids."""
-        for old, new, found in self._pairs(name, name):
-            if found and tensor.dim() and len(tensor) == old.vocab_size == new.vocab_size:
-                return [
-                    f"{name} has as many rows as a vocabulary whose tokens have changed, and was "
-                    "loaded in the order of the source. If they are of ids, name it in `rows_by_id`"
-                    f" of its module, or leave it out: --warm_start_patterns='!{name}'"
-                ]
-        return []
+    def doubts(self, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Returns why the vocabularies are unknown, and which tensors may have rows of ids.
+
+        Args:
+          tensors: tensors by name that were taken as they are.
+        """
+        unsure = [
+            name
+            for name, tensor in tensors.items()
+            for old, new, found in self._pairs(name, name)
+            if found and tensor.dim() and len(tensor) == old.vocab_size == new.vocab_size
+        ]
+        if not unsure:
+            return tuple(self._faults)
+        return (
+            f"{listed(dict.fromkeys(unsure))}: as many rows as a vocabulary whose tokens have "
+            "changed, loaded in the order of the source. If they are of ids, name them in "
+            "`rows_by_id` of their module, or leave them out: "
+            f"--warm_start_patterns='!{unsure[0]}'",
+        )
 
     def _pairs(
         self, name: str, old_name: str
@@ -179,7 +185,7 @@ def _taken(
 def _encoders(features: Any) -> dict[str, TextEncoder]:
     """Returns the encoders of texts, and of parts of texts, by feature."""
     every = getattr(features, "all", {}).items()
-    encoders = {name: getattr(feature, "encoder", None) for name, feature in every}
+    encoders: dict[str, Any] = {name: getattr(its, "encoder", None) for name, its in every}
     return {name: its for name, its in encoders.items() if hasattr(its, "unknown_ids")}
 
 

@@ -135,7 +135,7 @@ def warm_start(
     renamed, origin = _renamed(Path(source), renames)
     here, vocabularies = model.state_dict(), VocabularyRows(model, Path(source))
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
-    by_token, doubts = dict[str, str](), vocabularies.faults
+    by_token: dict[str, str] = {}
     for name, aliases in aliases_of(model).items():
         if is_adapter(name):
             continue
@@ -154,7 +154,6 @@ def warm_start(
             ours.copy_(theirs)
             loaded.append(name)
             by_token |= {name: counts} if counts else {}
-            doubts += [] if counts else vocabularies.doubts(name, theirs)
     report = WarmStartReport(
         source=Path(source),
         loaded=tuple(loaded),
@@ -165,7 +164,7 @@ def warm_start(
         share=_share(model, loaded),
         departing=_departing(model, Path(source)),
         by_token=tuple(by_token.items()),
-        doubts=tuple(doubts),
+        doubts=vocabularies.doubts({n: here[n] for n in loaded if n not in by_token}),
     )
     if not loaded:
         raise CheckpointError(

@@ -233,8 +233,8 @@ def _write_vocabularies(
             if len(there) != 1:
                 raise UsageError(
                     f"--vocabulary_from={place}: {problem.full_name!r} needs one {kind}, and there "
-                    f"are {len(there)} ({listed(there)}). Give a run with such a vocabulary; of an "
-                    "exported artifact, the run that was exported."
+                    f"are {len(there)} ({listed(there) or 'none'}). Give a run with such a "
+                    "vocabulary; of an exported artifact, the run that was exported."
                 )
             contents[data_dir / file] = add_words(there[0], words, lower_case=lower_case)
     if not contents:
