@@ -116,8 +116,7 @@ def warm_start(
     """Loads the weights that a model shares by name with another one.
 
     Uses the average of the weights if the source run keeps one.  Adapters of the source are merged
-    into its weights; those of the model are not loaded.  Where a vocabulary of the model has other
-    tokens than that of the source run, rows are matched by token; see `row_sources`.
+    into its weights; those of the model are not loaded.  Rows are matched by token: `row_sources`.
 
     Args:
       model: model of a new run, on any device.
@@ -139,10 +138,9 @@ def warm_start(
     for name, aliases in aliases_of(model).items():
         if is_adapter(name):
             continue
-        known = next((alias for alias in aliases if alias in renamed), None)
+        known, ours = next((alias for alias in aliases if alias in renamed), None), here[name]
         if known is not None:
             used.add(known)
-            ours = here[name]
             theirs, counts = vocabularies.take(known, origin[known], renamed[known], ours)
         if not is_taken(aliases):
             left_out.append(name)
