@@ -73,6 +73,7 @@ class TextProblem(LabelProblem):
         place of `vocab_type` and `approx_vocab_size`.
       learns_vocabularies: True to learn the `vocabularies` as subwords of the training samples,
         each of `approx_vocab_size`, from the texts of its fields.
+      keeps_vocabulary: True if the vocabulary files in the data folder are used as they are.
       class_labels: class labels; if empty, those of the training samples.
       dense_size: size of the additional input "dense", a list of numbers; 0 for none.
       pretrained_model: model that trains on if the texts have the tokens of a pretrained one.
@@ -89,6 +90,7 @@ class TextProblem(LabelProblem):
     use_vocab_from_other_problem: ClassVar[str | None] = None
     vocabularies: ClassVar[Mapping[str, str]] = {}
     learns_vocabularies: ClassVar[bool] = False
+    keeps_vocabulary: bool = False
     dense_size: ClassVar[int] = 0
     row_weight: ClassVar[bool] = False
     splits_words: ClassVar[bool] = True
@@ -135,13 +137,19 @@ class TextProblem(LabelProblem):
     @property
     def vocab_files(self) -> tuple[str, ...]:
         """Files of the vocabulary, if there is one, of labels and of moments."""
+        return tuple(dict.fromkeys((*self.text_vocab_files, *super().vocab_files)))
+
+    @property
+    def text_vocab_files(self) -> tuple[str, ...]:
+        """Files of the vocabulary of texts; none if it has none."""
         shared = self.vocab_filename
-        own = tuple(self.vocabularies.values()) or ((shared,) if shared is not None else ())
-        return tuple(dict.fromkeys((*own, *super().vocab_files)))
+        return tuple(self.vocabularies.values()) or ((shared,) if shared is not None else ())
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
         """The vocabulary files that belong to another problem or are the user's."""
+        if self.keeps_vocabulary:
+            return tuple(dict.fromkeys(self.text_vocab_files))
         if self.vocabularies:
             files = () if self.learns_vocabularies else self.vocabularies.values()
             return tuple(dict.fromkeys(files))
@@ -328,8 +336,8 @@ class RawVocabularyProblem(TextProblem):
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
-        """None: the vocabulary is built with the data."""
-        return ()
+        """None: the vocabulary is built with the data, unless `keeps_vocabulary`."""
+        return super().kept_vocab_files if self.keeps_vocabulary else ()
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Writes the vocabulary if it is not in `data_dir` yet, and builds what else is learnt."""

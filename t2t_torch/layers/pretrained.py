@@ -6,6 +6,7 @@ hold what it computes, and need neither the package nor torch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Sequence
@@ -65,6 +66,19 @@ class PretrainedNetwork(nn.Module):
         self._cache = "cache" if "cache" in self._arguments else "past_key_values"
         self.longest = self._longest()
         self.register_buffer("order", torch.tensor(architecture.order), persistent=False)
+
+    @property
+    def rows_by_id(self) -> tuple[str, ...]:
+        """Names of the tensors with a row for each id of the model: embeddings, logits."""
+        ids: set[int] = set()
+        for part in self.inner.modules():
+            for getter in ("get_input_embeddings", "get_output_embeddings"):
+                with contextlib.suppress(AttributeError, NotImplementedError):
+                    table = getattr(part, getter)()
+                    ids |= {id(its) for its in table.parameters(recurse=False)}
+        tensors = self.inner.state_dict(prefix="inner.", keep_vars=True)
+        added = "final_logits_bias"  # by the model, not by its output map
+        return tuple(name for name, its in tensors.items() if id(its) in ids or added in name)
 
     def _longest(self) -> int:
         """Returns the number of positions; of RoBERTa's table those after that of padding."""

@@ -184,6 +184,7 @@ class Matches(nn.Module):
 
     size = 2
     summary_size = 4
+    rows_by_id = ("weight",)
 
     def __init__(self, features: Features, texts: Sequence[str]) -> None:
         super().__init__()

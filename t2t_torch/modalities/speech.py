@@ -242,6 +242,7 @@ class CtcModality(Modality):
       hparams: hidden_size.
     """
 
+    rows_by_id = ("top.weight", "top.bias")
     bottom: None
 
     def __init__(self, size: int, hparams: HParams) -> None:

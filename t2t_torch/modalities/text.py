@@ -37,6 +37,7 @@ class Embedding(nn.Module):
       singletons: ids that occur once in the training data, [V] bool; None if not known.
     """
 
+    rows_by_id = ("weight",)
     singletons: Tensor | None
 
     def __init__(self, vocab_size: int, hparams: HParams, unknown: int | None = None) -> None:
@@ -99,6 +100,8 @@ class Softmax(nn.Module):
       weight: [V, H]; may be shared with an embedding table.
       bias: True for a bias.
     """
+
+    rows_by_id = ("weight", "bias")
 
     def __init__(self, weight: nn.Parameter, *, bias: bool = False) -> None:
         super().__init__()

@@ -238,7 +238,7 @@ def open_code(run: Path, task: TaskRecord) -> None:
     """
     check_links(run)
     registry.add_declaration(task.declaration)  # of imported runs of earlier versions
-    declared = _read_declarations(run)
+    declared = read_declarations(run)
     for content in declared.values():
         registry.add_declaration(content)
     hints = [Path(folder) for folder in task.usr_dirs]
@@ -273,7 +273,7 @@ def _check_copy(run: Path, copy: Path) -> None:
     check_files(run, [f"{CODE}/"])
 
 
-def _read_declarations(run: Path) -> dict[str, dict[str, Any]]:
+def read_declarations(run: Path) -> dict[str, dict[str, Any]]:
     """Returns the run's own declarations by name.
 
     Raises:

@@ -19,6 +19,7 @@ from t2t_torch.run.checkpoint import AVERAGE, MODEL, Checkpoint, Snapshot
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.storage import step_of
 from t2t_torch.run.tensors import StoredTensors, aliases_of, read_tensors, without_adapters
+from t2t_torch.run.vocabulary_rows import VocabularyRows
 
 _RENAMES = "->"
 _SHOWN = 12
@@ -40,6 +41,9 @@ class WarmStartReport:
       share: fraction of the model's parameters (elements, not tensors) that were loaded: 0 to 1.
       departing: hyperparameters with which the model computes something else of equal weights than
         the source: (name, the source's value, the model's).
+      by_token: loaded tensors whose rows were matched by token, since the source has another
+        vocabulary: (name, number of rows of each origin).
+      doubts: sentences about tensors whose rows may be of other tokens.
     """
 
     source: Path
@@ -50,6 +54,8 @@ class WarmStartReport:
     unused: tuple[str, ...]
     share: float
     departing: tuple[tuple[str, Any, Any], ...] = ()
+    by_token: tuple[tuple[str, str], ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"warm start from {self.source}: {self.share:.0%} of the parameters"]
@@ -72,7 +78,7 @@ class WarmStartReport:
     @property
     def warning(self) -> str:
         """Warnings about unusual results, one per line; "" if there are none."""
-        warnings = []
+        warnings = [f"warning: {doubt}" for doubt in self.doubts]
         if self.departing:
             values = ",".join(f"{name}={value_text(value)}" for name, value, _ in self.departing)
             ours = ", ".join(f"{name}={value_text(own)}" for name, _, own in self.departing)
@@ -92,6 +98,8 @@ class WarmStartReport:
 
     def _rows(self) -> Iterator[tuple[str, Sequence[str]]]:
         yield "loaded", self.loaded
+        if self.by_token:
+            yield "rows by token", [f"{name}: {counts}" for name, counts in self.by_token]
         yield "by your pattern", self.left_out
         yield "not in source", self.skipped
         yield (
@@ -101,13 +109,14 @@ class WarmStartReport:
         yield "not used", self.unused
 
 
+@torch.no_grad()
 def warm_start(
     model: nn.Module, source: str | Path, *, patterns: Sequence[str] = ()
 ) -> WarmStartReport:
     """Loads the weights that a model shares by name with another one.
 
     Uses the average of the weights if the source run keeps one.  Adapters of the source are merged
-    into its weights; those of the model are not loaded.
+    into its weights; those of the model are not loaded.  Rows are matched by token: `row_sources`.
 
     Args:
       model: model of a new run, on any device.
@@ -122,16 +131,17 @@ def warm_start(
       UsageError: a pattern is not a valid regular expression.
     """
     renames, is_taken = _parsed(patterns)
-    renamed = _renamed(Path(source), renames)
-    here = model.state_dict()
+    renamed, origin = _renamed(Path(source), renames)
+    here, vocabularies = model.state_dict(), VocabularyRows(model, Path(source))
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
+    by_token: dict[str, str] = {}
     for name, aliases in aliases_of(model).items():
         if is_adapter(name):
             continue
-        known = next((alias for alias in aliases if alias in renamed), None)
+        known, ours = next((alias for alias in aliases if alias in renamed), None), here[name]
         if known is not None:
             used.add(known)
-            theirs, ours = renamed[known], here[name]
+            theirs, counts = vocabularies.take(known, origin[known], renamed[known], ours)
         if not is_taken(aliases):
             left_out.append(name)
         elif known is None:
@@ -139,11 +149,9 @@ def warm_start(
         elif (theirs.shape, theirs.is_floating_point()) != (ours.shape, ours.is_floating_point()):
             mismatched.append((name, tuple(theirs.shape), tuple(ours.shape)))
         else:
-            with torch.no_grad():
-                ours.copy_(theirs)
+            ours.copy_(theirs)
             loaded.append(name)
-    own = model.named_parameters()
-    sizes = {name: parameter.numel() for name, parameter in own if not is_adapter(name)}
+            by_token |= {name: counts} if counts else {}
     report = WarmStartReport(
         source=Path(source),
         loaded=tuple(loaded),
@@ -151,8 +159,10 @@ def warm_start(
         skipped=tuple(skipped),
         mismatched=tuple(mismatched),
         unused=tuple(sorted(set(renamed) - used)),
-        share=sum(sizes.get(name, 0) for name in loaded) / max(1, sum(sizes.values())),
+        share=_share(model, loaded),
         departing=_departing(model, Path(source)),
+        by_token=tuple(by_token.items()),
+        doubts=vocabularies.doubts({n: here[n] for n in loaded if n not in by_token}),
     )
     if not loaded:
         raise CheckpointError(
@@ -160,6 +170,16 @@ def warm_start(
             "with --warm_start_patterns='old->new' (regular expressions), or leave the flag out."
         )
     return report
+
+
+def _share(model: nn.Module, loaded: Sequence[str]) -> float:
+    """Returns the fraction of the parameters, adapters left out, that these tensors hold."""
+    sizes = {
+        name: parameter.numel()
+        for name, parameter in model.named_parameters()
+        if not is_adapter(name)
+    }
+    return sum(sizes.get(name, 0) for name in loaded) / max(1, sum(sizes.values()))
 
 
 def _departing(model: nn.Module, source: Path) -> tuple[tuple[str, Any, Any], ...]:
@@ -199,8 +219,12 @@ def _parsed(
     return renames, is_taken
 
 
-def _renamed(source: Path, renames: Sequence[tuple[re.Pattern[str], str]]) -> dict[str, Tensor]:
-    """Returns the weights of a source, averaged if there is an average, with merged adapters."""
+def _renamed(
+    source: Path, renames: Sequence[tuple[re.Pattern[str], str]]
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Returns the weights of a source, averaged if there is an average, with merged adapters; and
+    their names there.
+    """
     file, average = _files(source)
     tensors = read_tensors(file)
     if average is not None:
@@ -222,7 +246,7 @@ def _renamed(source: Path, renames: Sequence[tuple[re.Pattern[str], str]]) -> di
                 f"--warm_start_patterns: {origin[name]} and {old} would both be called {name}."
             )
         renamed[name], origin[name] = tensor, old
-    return renamed
+    return renamed, origin
 
 
 def _files(source: Path) -> tuple[Path, Path | None]:

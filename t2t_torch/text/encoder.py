@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from abc import ABC, abstractmethod
@@ -46,6 +47,11 @@ class TextEncoder(ABC):
     def unknown_ids(self) -> frozenset[int]:
         """The ids that encode unknown content: unknown words, bytes of rare characters."""
         return frozenset()
+
+    @functools.cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """The name of each id, by which vocabularies are compared: its text, unless overridden."""
+        return tuple(self._decode([number]) for number in range(self.vocab_size))
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

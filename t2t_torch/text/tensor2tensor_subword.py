@@ -330,6 +330,11 @@ class SubtokenEncoder(TextEncoder):
         return list(self._subtokens)
 
     @property
+    def tokens(self) -> tuple[str, ...]:
+        """The subtokens in the order of their ids."""
+        return tuple(self._subtokens)
+
+    @property
     def alphabet(self) -> frozenset[str]:
         """The characters that need no escape, except the line break."""
         return frozenset(self._alphabet)

@@ -21,9 +21,9 @@ from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.atomic_files import write_text
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, listed
 from t2t_torch.executor import RunnerSettings
-from t2t_torch.files import MAX_VOCABULARY, read_bytes, replace_if_other
+from t2t_torch.files import MAX_VOCABULARY, read_bytes, read_entries, replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.remote import url_of
@@ -50,6 +50,12 @@ class GenerateSettings(UsrDirSettings, RunnerSettings):
     pretrained: str | None = hp_path(
         "Folder of a pretrained model, as save_pretrained of transformers writes it: its tokenizer "
         "reads the texts, and the problem is called <problem>_pretrained from then on."
+    )
+    vocabulary_from: str | None = hp_path(
+        "Run or data directory whose vocabulary of the problem is taken in place of a learnt one."
+    )
+    add_tokens: str | None = hp_path(
+        "With --vocabulary_from: file of words, one a line, that are added to that vocabulary."
     )
     random_seed: int | None = hp(
         None, "Random seed of the order of examples; default: the problem's own."
@@ -158,6 +164,10 @@ def generate(settings: GenerateSettings, *, reporter: Reporter | None = None) ->
         if settings.pretrained:
             names = [pretrained_name(name) for name in names]
             _write_pretrained_vocabularies(settings.pretrained, names, data_dir)
+        if settings.add_tokens and not settings.vocabulary_from:
+            raise UsageError("--add_tokens adds to the vocabulary of --vocabulary_from: give it.")
+        if settings.vocabulary_from:
+            _write_vocabularies(settings, settings.vocabulary_from, names, data_dir)
         # tensor2tensor's default is /tmp/t2t_datagen.
         tmp_dir = Path(settings.tmp_dir or Path(tempfile.gettempdir()) / "t2t_datagen")
         if settings.merge_labels:
@@ -187,14 +197,50 @@ def _write_pretrained_vocabularies(place: str, names: Sequence[str], data_dir: P
     content = PretrainedFolder(place).vocabulary
     for name in names:
         for file in registry.problem(name).kept_vocab_files:
-            path = data_dir / file
-            if path.exists() and read_bytes(path, max_bytes=MAX_VOCABULARY) != content:
+            _write_vocabulary(data_dir / file, content, place)
+
+
+def _write_vocabulary(path: Path, content: bytes, place: str) -> None:
+    """Writes a vocabulary; UsageError if another one is there."""
+    if path.exists() and read_bytes(path, max_bytes=MAX_VOCABULARY) != content:
+        raise UsageError(f"{path} has other tokens than those of {place}. Give another --data_dir.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_if_other(path, content)
+
+
+def _write_vocabularies(
+    settings: GenerateSettings, place: str, names: Sequence[str], data_dir: Path
+) -> None:
+    """Writes the vocabularies of a run, with further words, as those of problems.
+
+    Raises:
+      UsageError: there is no vocabulary, another one is in the data folder, or words cannot be
+        added to it.
+    """
+    from t2t_torch.text.vocabulary_growth import add_words
+
+    if settings.has_runner():
+        raise UsageError("--vocabulary_from: give --num_concurrent_processes in place of --runner.")
+    words = read_entries(Path(settings.add_tokens)) if settings.add_tokens else []
+    contents = {}
+    for problem in (part for name in names for part in registry.problem(name).components):
+        lower_case = getattr(problem, "lower_case_words", False)
+        for file in getattr(problem, "text_vocab_files", ()):
+            kind = f"vocab.*{Path(file).suffix}"
+            there = (
+                [Path(place, file)] if Path(place, file).is_file() else [*Path(place).glob(kind)]
+            )
+            if len(there) != 1:
                 raise UsageError(
-                    f"{path} has the tokens of another pretrained model than {place}. Give another "
-                    "--data_dir."
+                    f"--vocabulary_from={place}: {problem.full_name!r} needs one {kind}, and there "
+                    f"are {len(there)} ({listed(there) or 'none'}). Give a run with such a "
+                    "vocabulary; of an exported artifact, the run that was exported."
                 )
-            data_dir.mkdir(parents=True, exist_ok=True)
-            replace_if_other(path, content)
+            contents[data_dir / file] = add_words(there[0], words, lower_case=lower_case)
+    if not contents:
+        raise UsageError(f"--vocabulary_from: the ids of {listed(names)} are fixed. Leave it out.")
+    for path, content in contents.items():
+        _write_vocabulary(path, content, place)
 
 
 def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Path) -> list[str]:
@@ -206,6 +252,7 @@ def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Pa
         return [*made, name] if set(parts) <= set(made) else made
     from t2t_torch.data import generate as data
 
+    vars(problem)["keeps_vocabulary"] = bool(settings.vocabulary_from)
     logging.info("%s: generating in %s; raw files: %s", name, data_dir, tmp_dir)
     start = time.perf_counter()
     options: dict[str, Any] = {
@@ -531,9 +578,9 @@ def declare(
     if not choice and drafted.is_unsure:
         shown = [f"{meaning}:\n    {_on_a_line(content)}" for meaning, content in drafted.choices]
         if ask is None:
-            listed = "\n".join(f"  {number}. {one}" for number, one in enumerate(shown, 1))
+            choices = "\n".join(f"  {number}. {one}" for number, one in enumerate(shown, 1))
             raise UnsureError(
-                f"{path}: several problems are as likely:\n{listed}\n"
+                f"{path}: several problems are as likely:\n{choices}\n"
                 "Choose one with --declare_choice=NUMBER; --yes takes the first."
             )
         if (choice := ask(shown)) > 1:

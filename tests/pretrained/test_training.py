@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import t2t_torch as t2t
+from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, ExportError, HParamsError, UsageError
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.warm_start import warm_start
 from t2t_torch.text.pretrained import PretrainedFolder
 from tests.pretrained.folders import save_model
 
@@ -351,3 +357,71 @@ def test_adapters_of_a_pretrained_model_are_merged_in_its_graph(tmp_path, traini
         run.predict(requests), t2t.load(tmp_path / "artifact").predict(requests), strict=True
     ):
         assert theirs.scores["targets"] == pytest.approx(ours.scores["targets"], abs=1e-5)
+
+
+def grow(folder, target, words, auto):
+    """Adds words to a pretrained model, as people do it with transformers."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(words)
+    model = getattr(transformers, auto).from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer))
+    tokenizer.save_pretrained(target)
+    model.save_pretrained(target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "auto"),
+    [("text2class", "bert", "AutoModel"), ("text2self", "gpt2", "AutoModelForCausalLM")],
+)
+def test_a_tokenizer_may_have_further_tokens(kind, family, auto, tmp_path, training_of):
+    settings = training_of(kind, family)
+    t2t.train(**settings)
+    old, folder = tmp_path / f"run-{kind}", tmp_path / "grown"
+    grow(tmp_path / family, folder, [f"zx{number}q" for number in range(500)], auto)
+    name = f"{settings['problem']}_pretrained"
+    words = tmp_path / "words.txt"
+    words.write_text("fresh\n")
+    with pytest.raises(
+        UsageError, match=r"tokenizer.add_tokens(.|\n)*t2t-datagen --pretrained=NEW"
+    ):
+        t2t.generate(name, tmp_path / "no", vocabulary_from=old, add_tokens=words)
+    new = tmp_path / "new"
+    t2t.train(
+        **training_of(kind, family, folder, data_dir=tmp_path / "data-new", output_dir=new)
+        | {"warm_start_from": old, "train_steps": 2}
+    )
+    table = (new / "warm_start.txt").read_text()
+    assert re.search(r"rows by token +network\S+: \d+ by token, \d+ from pieces", table)
+    before, after = (model_of(run, trained=run == old) for run in (old, new))
+    report = warm_start(after, old)
+    assert not report.doubts
+    assert not report.mismatched
+    assert logits_of(after, kind).sub(logits_of(before, kind)).abs().max() <= 1e-5
+
+
+def model_of(run, *, trained):
+    task = RunDirectory(run).task()
+    kind, features = registry.model(task.model), registry.problem(task.problem).features(run)
+    model = kind(RunDirectory(run).hparams(kind.HParams), features)
+    if trained:
+        CheckpointDirectory(run).newest().load_model(model, averaged=True)
+    return model.eval()
+
+
+def logits_of(model, kind):
+    """Returns the logits for three texts; of a text only those of the tokens of both models."""
+    texts = [row.get("inputs", row["targets"]) for row in rows_of(kind, 3, "texts")]
+    name = "inputs" if model.features.inputs else "targets"
+    encoder = model.features.all[name].encoder
+    rows = [[*encoder.encode(text), 1] for text in texts]
+    longest = max(map(len, rows))
+    batch = {name: torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])}
+    if name == "inputs":
+        batch["targets"] = torch.zeros(len(rows), dtype=torch.int64)
+        return model(batch).logits["targets"].detach()
+    logits = model(batch).logits["targets"].detach()
+    there = {token: number for number, token in enumerate(encoder.tokens)}
+    known = [there[token] for token in sorted(there) if re.fullmatch(r"[a-zĠ]+", token)]
+    return logits[..., known] * (batch[name] != 0)[..., None]
