@@ -142,15 +142,14 @@ def _merges(config: Mapping[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def _depends_on_places(ranks: Mapping[tuple[str, str], int]) -> bool:
-    """Returns True if a merge could enable a better one that takes a part of its next place."""
-    seconds: dict[str, list[tuple[str, int]]] = {}
+    """Returns True if a merge ranks before one that makes a part of it.
+
+    Else all places of a merge are made before any other, which the graph relies on.
+    """
+    made: dict[str, int] = {}
     for (first, second), rank in ranks.items():
-        seconds.setdefault(first, []).append((first + second, rank))
-    return any(
-        worse > rank and whole in left
-        for (left, taken), rank in ranks.items()
-        for whole, worse in seconds.get(taken, ())
-    )
+        made[first + second] = max(rank, made.get(first + second, -1))
+    return any(made.get(part, -1) > rank for pair, rank in ranks.items() for part in pair)
 
 
 def _merged(
