@@ -13,6 +13,12 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids, encoder_graph
+from t2t_torch.export.byte_fallback import (
+    decode_bytes,
+    encode_bytes,
+    has_byte_fallback,
+    why_not_byte_fallback,
+)
 from t2t_torch.export.graph import (
     EXTENSIONS,
     LINE,
@@ -43,6 +49,7 @@ from t2t_torch.export.strings import (
     characters_with,
     code_points,
     count_of,
+    is_first,
     joined,
     joined_words,
     look_up,
@@ -185,6 +192,9 @@ def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
         is_known = _is_byte_level(pieces) or (
             not as_target and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
         )
+        if has_byte_fallback(pieces.config):
+            reason = why_not_byte_fallback(pieces.config)
+            return reason and f"its subwords are a tokenizer with byte fallback, and {reason}"
         if not is_known:
             return f"its subwords are a tokenizer of Hugging Face ({kinds[-1]})"
     if not isinstance(encoder.pieces, SentencePieces):
@@ -231,7 +241,11 @@ class PieceGraph(EncoderGraph):
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words, the unknown id for a word without any."""
         words = at_least_one(field.words, "")
-        texts = words.Reshape([-1])
+        texts = words
+        if prefix := getattr(self.encoder.pieces, "word_prefix", ""):
+            is_kept = (words == "") | is_first(words)
+            texts = where(is_kept, words, combine("StringConcat", prefix, words))
+        texts = texts.Reshape([-1])
         rows = encode_pieces(self.encoder.pieces, self, FieldText(texts))
         has_none = (rows.lengths == 0) & (texts != "")
         counts = where(has_none, 1, where(texts == "", 0, rows.lengths))
@@ -278,6 +292,8 @@ def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText)
 def _tokenizer_pieces(
     pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText
 ) -> NumberRows:
+    if has_byte_fallback(pieces.config):
+        return encode_bytes(pieces.config, encoder.ids, encoder.unknown, field)
     if _is_byte_level(pieces):
         return _merged_bytes(pieces, encoder.ids, encoder.unknown, field)
     return _word_pieces(pieces, encoder, field)
@@ -542,6 +558,8 @@ def _join_byte_pairs(
     pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
 ) -> Proxy:
     """Returns the texts of pairs of bytes; invalid UTF-8 is replaced."""
+    if has_byte_fallback(pieces.config):
+        return decode_bytes(encoder.tokens, ids, mask)
     letters = _letters()
     octets = [
         [letters[one] for one in token]

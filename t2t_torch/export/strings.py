@@ -479,20 +479,34 @@ def characters_with(points: Proxy) -> Proxy:
     return concat_strings(parts)
 
 
-def texts_of(octets: Proxy) -> Proxy:
+def texts_of(octets: Proxy, together: Proxy | None = None, *, strips: bool = False) -> Proxy:
     """Returns the texts of rows of bytes: `bytes.decode(errors="replace")`.
 
     Args:
       octets: [B, T] int64, 0 to 255, or `NONE` for no byte.
+      together: 1 for bytes of whose neighboring ones all are replaced, each on its own, if any of
+        them is invalid, else 0, [B, T] int64.
+      strips: True to remove one space at the beginning.
 
     Returns:
       [B] string.
     """
     ended = octets.Pad([0, 0, 0, 1], _END)
     places = ended >= 0
-    letters = take(_WRITTEN, _sound(ended.Compress(places.Reshape([-1]))))
+    line = ended.Compress(places.Reshape([-1]))
+    sound = _sound(line)
+    if together is not None:
+        own = together.Pad([0, 0, 0, 1], 0).Compress(places.Reshape([-1]))
+        run = (own > shifted(own, -1, 0)).integers().CumSum(0)
+        bad = (own == 1) & (sound == _REPLACED)
+        bad_runs = own.Pad([0, 1], 0) * 0
+        is_bad = bad_runs.ScatterElements(run, bad.integers(), reduction="max")[run]
+        sound = where((own == 1) & (is_bad == 1), _REPLACED, sound)
+    if strips:
+        is_first = shifted(line, -1, _END) == _END
+        sound = where(is_first & (sound == ord(" ")), _NOTHING, sound)
     blank = combine("Expand", "", ended.Shape())
-    return joined(blank.ScatterND(places.NonZero().Transpose(), letters))
+    return joined(blank.ScatterND(places.NonZero().Transpose(), take(_WRITTEN, sound)))
 
 
 def _sound(line: Proxy) -> Proxy:

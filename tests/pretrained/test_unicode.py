@@ -1,0 +1,174 @@
+"""Texts of any Unicode have the ids of the folder's tokenizer, in Python and in graphs."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+from onnxruntime import InferenceSession, SessionOptions
+from onnxruntime_extensions import get_library_path
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.byte_fallback import why_not_byte_fallback
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.pieces import PieceGraph, decode_pieces
+from t2t_torch.export.strings import FieldText
+from tests.pretrained.folders import FAMILIES, SENTENCES, SEQ2SEQ, TEXTS, save_model
+
+AMOUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
+BATCH = 100
+REFUSED = ("xlm-roberta", "deberta-v2", "t5", "qwen2")  # Unigram, and a normalizer: NFC
+IN_GRAPHS = [family for family in FAMILIES if family not in REFUSED]
+POOLS = [
+    "abcdefghijklmnopqrstuvwxyz ",
+    "  \t\n\u00a0\u3000\u2581",
+    "\u0301\u0308\u0323\u200d\ufe0f",
+    "\u00e9\u00e0\u00fc\u00df\ufb01\u2460\uff21\uff22\u00bd\ufdfa\u0130",
+    "\U0001f600\U0001f468\U0001f469\U0001f3fd\U0001f1e9",
+    "\u6570\u5b57\u3068\u65e5\u672c\ud55c\u0915\u094d\u0e01\u0e33",
+    "\r\n\x00\x01\x7f\x80\xad\u200b\ufeff\ufffd",
+]
+
+
+def random_texts(amount):
+    """Returns texts of all planes, marks, controls, emoji, mixed scripts and runs of spaces."""
+    draw = random.Random(0)
+
+    def part():
+        kind = draw.random()
+        if kind < 0.2:
+            number = draw.randrange(0x110000 - 0x800)
+            return chr(number + 0x800 * (number >= 0xD800))  # no surrogates
+        if kind < 0.3:
+            return " " * draw.randint(1, 9)
+        if kind < 0.45:
+            return draw.choice(SENTENCES)[: draw.randint(1, 20)]
+        return draw.choice(draw.choice(POOLS))
+
+    texts = ("".join(part() for _ in range(draw.randint(0, 25))) for _ in range(amount))
+    return [*TEXTS, *texts]
+
+
+def saved(family, folder, text_of):
+    """Returns the tokenizer of a family, and the encoder made of it."""
+    kind = "AutoModelForSeq2SeqLM" if family in SEQ2SEQ else "AutoModel"
+    _, tokenizer = save_model(family, folder, kind)
+    return tokenizer, text_of(folder).encoder
+
+
+def session_of(graph):
+    options = SessionOptions()
+    options.register_custom_ops_library(get_library_path())
+    return InferenceSession(graph.model().SerializeToString(), options)
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ids_are_those_of_the_tokenizer(family, amount, tmp_path, text_of):
+    tokenizer, encoder = saved(family, tmp_path, text_of)
+    texts = random_texts(amount)
+    theirs = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    vocabulary, unknown = tokenizer.get_vocab(), tokenizer.unk_token
+    for text, ids, known in zip(texts, encoder.encode_batch(texts), theirs, strict=True):
+        expected = [one if one in vocabulary else unknown for one in known.tokens]
+        assert [encoder.tokens[number] for number in ids] == expected, ascii(text)
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.parametrize("family", IN_GRAPHS)
+def test_ids_of_a_graph_are_those_of_the_encoder(family, amount, tmp_path, text_of):
+    _, encoder = saved(family, tmp_path, text_of)
+    graph = Graph()
+    rows = PieceGraph(encoder, graph, "x").of_texts(FieldText(graph.input("t", "string", [None])))
+    graph.output("ids", rows.values, "int64", [None, None])
+    graph.output("lengths", rows.lengths, "int64", [None])
+    session, texts = session_of(graph), random_texts(amount)
+    if family != "llama":  # their operators end a text at NUL
+        texts = [text.replace("\0", "") for text in texts]
+    for start in range(0, len(texts), BATCH):
+        some = texts[start : start + BATCH]
+        ids, lengths = session.run(None, {"t": np.array(some, object)})
+        for text, row, length in zip(some, ids, lengths, strict=True):
+            assert list(row[:length]) == encoder.encode(text), ascii(text)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_words_of_a_graph_have_the_ids_of_the_encoder(family, tmp_path, text_of):
+    _, encoder = saved(family, tmp_path, text_of)
+    graph = Graph()
+    words = FieldText(words=graph.input("words", "string", [None, None]))
+    ids = PieceGraph(encoder, graph, "x").of_words(words).ids
+    graph.output("ids", ids.values, "int64", [None, None])
+    graph.output("lengths", ids.lengths, "int64", [None])
+    rows = [["the", "quick", "fox"], ["lazy", "don't", ""]]
+    own, lengths = session_of(graph).run(None, {"words": np.array(rows, object)})
+    for row, ids, length in zip(rows, own, lengths, strict=True):
+        known = encoder.encode_words([word for word in row if word])
+        assert list(ids[:length]) == [number for word in known for number in word]
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_other_tokenizers_are_refused(family, tmp_path, text_of):
+    _, encoder = saved(family, tmp_path, text_of)
+    with pytest.raises(ExportError, match="tokenizer of Hugging Face"):
+        PieceGraph(encoder, Graph(), "x")
+
+
+def test_texts_of_byte_fallback_are_those_of_the_encoder(tmp_path, text_of):
+    _, encoder = saved("llama", tmp_path, text_of)
+    graph = Graph()
+    texts = decode_pieces(encoder, graph, graph.input("ids", "int64", [None, None]))
+    graph.output("texts", texts, "string", [None])
+    draw = random.Random(0)
+    octets = [number for number, one in enumerate(encoder.tokens) if one.startswith("<0x")]
+    rows = [encoder.encode(text) for text in random_texts(200)]
+    for _ in range(300):  # most are no UTF-8
+        pool = [octets, range(2, encoder.vocab_size)]
+        rows.append([draw.choice(draw.choice(pool)) for _ in range(draw.randint(1, 12))])
+    longest = max(map(len, rows))
+    ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows])
+    (own,) = session_of(graph).run(None, {"ids": ids})
+    assert list(own) == [encoder.decode(row) for row in rows]
+
+
+def _change_normalizer(config):
+    config["normalizer"]["normalizers"].insert(0, {"type": "NFKC"})
+
+
+def _change_decoder(config):
+    config["decoder"]["decoders"].pop()
+
+
+def _drop_byte(config):
+    del config["model"]["vocab"]["<0xFF>"]
+
+
+def _add_token(config):
+    config["added_tokens"].append({"content": "x", "special": False})
+
+
+def _merge_late(config):
+    config["model"]["merges"] = [["ab", "a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_change_normalizer, "normalizer"),
+        (_change_decoder, "decoder"),
+        (_drop_byte, "lacks tokens of bytes"),
+        (_add_token, "added tokens"),
+        (_merge_late, "order of its merges"),
+    ],
+)
+def test_what_a_graph_cannot_compute_is_refused(change, reason, tmp_path, text_of):
+    _, encoder = saved("llama", tmp_path, text_of)
+    config = encoder.pieces.config
+    assert not why_not_byte_fallback(config)
+    changed = json.loads(json.dumps(config))
+    change(changed)
+    encoder.pieces.config = changed
+    with pytest.raises(ExportError, match=reason):
+        PieceGraph(encoder, Graph(), "x")
