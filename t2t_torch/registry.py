@@ -257,12 +257,17 @@ def problem(name: str) -> Problem:
         mixture: Any = problem(whole)
         if hasattr(mixture, "component"):
             return cast("Problem", mixture.component(part))
+    base = parse_problem_name(name).base_name
+    found = base if _knows("problem", base) else base.removesuffix(PRETRAINED)
+    return problem_view(_find("problem", found), name)
+
+
+def problem_view(kind: Any, name: str) -> Problem:
+    """Creates a problem of a class with the view that the suffixes of its name select."""
     spec = parse_problem_name(name)
     base = spec.base_name
-    reads_pretrained = base.endswith(PRETRAINED) and not _knows("problem", base)
-    base = base.removesuffix(PRETRAINED) if reads_pretrained else base
-    made = _find("problem", base)(reverse=spec.was_reversed, copy=spec.was_copy)
-    if reads_pretrained:
+    made = kind(reverse=spec.was_reversed, copy=spec.was_copy)
+    if base.endswith(PRETRAINED) and not _knows("problem", base):
         if not hasattr(made, "use_pretrained_vocabulary"):
             raise RegistryError(f"problem {base!r} has no texts: no tokens can be pretrained.")
         made.use_pretrained_vocabulary()

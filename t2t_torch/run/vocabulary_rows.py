@@ -85,9 +85,13 @@ class VocabularyRows:
                 if fit := self._fit(name, theirs, ours, sizes):
                     fitting[found] = fit
         best = [found for found, fit in fitting.items() if fit[0] == min(fitting.values())[0]]
-        if len(best) != 1 or best[0] is None:
+        if len(best) != 1 or (best[0] is None and theirs.shape == ours.shape):
             return theirs, ""
         found, at = best[0], fitting[best[0]][1]
+        if found is None:  # the tables differ in what follows the same tokens
+            count, taken = min(theirs.size(at), ours.size(at)), ours.clone()
+            taken.narrow(at, 0, count).copy_(theirs.narrow(at, 0, count))
+            return taken, f"{count:,} by token"
         rows, target = theirs.movedim(at, 0), ours.movedim(at, 0)
         places = orders or (range(len(rows)), range(len(target)))
         taken = _taken(rows, found, *places, len(target)).movedim(0, at).contiguous()
@@ -205,15 +209,10 @@ def _source_encoders(source: Path) -> dict[str, TextEncoder]:
 
 def _problem(run: Path, task: TaskRecord) -> Any:
     """Returns the problem of a run, as it was declared then."""
-    spec = registry.parse_problem_name(task.problem)
-    base = spec.base_name.removesuffix(registry.PRETRAINED)
+    base = registry.parse_problem_name(task.problem).base_name.removesuffix(registry.PRETRAINED)
     declared = read_declarations(run).get(base)
     if declared is not None:
-        kind = type(problem_of(declared, Path(f"{base}.json")))
-        problem: Any = kind(reverse=spec.was_reversed, copy=spec.was_copy)
-        if base != spec.base_name:
-            problem.use_pretrained_vocabulary()
-        return problem
+        return registry.problem_view(type(problem_of(declared, Path(f"{base}.json"))), task.problem)
     try:
         return registry.problem(task.problem)
     except RegistryError:
