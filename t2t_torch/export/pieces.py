@@ -231,12 +231,7 @@ class PieceGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of the pieces of each text."""
-        rows, first = encode_pieces(self.encoder.pieces, self, field), self.encoder.first
-        if not first:
-            return rows
-        shape = rows.values.size(0).Concat([len(first)], axis=0)
-        values = combine("Expand", [list(first)], shape).Concat(rows.values, axis=1)
-        return NumberRows(values, rows.lengths + len(first))
+        return encode_pieces(self.encoder.pieces, self, field)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words, the unknown id for a word without any."""

@@ -44,7 +44,6 @@ class Vocabulary:
       subwords: the subword model; None: texts are tokens separated by spaces.
       add_eos: False if texts have no end symbol.
       strip: True if the library removes spaces around an output.
-      first: ids before each text.
     """
 
     tokens: Sequence[str]
@@ -55,7 +54,6 @@ class Vocabulary:
     subwords: Subwords | None = None
     add_eos: bool = True
     strip: bool = False
-    first: tuple[int, ...] = ()
 
     @property
     def order(self) -> list[int]:
@@ -89,7 +87,6 @@ class Vocabulary:
             silent=sorted(map(self.our_id, self.silent)),
             add_eos=self.add_eos,
             strip=self.strip,
-            first=[*map(self.our_id, self.first)],
         )
 
 

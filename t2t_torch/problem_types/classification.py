@@ -135,7 +135,7 @@ class TextPairProblem(SingleTargetProblem):
     def text_inputs(self, directory: Path) -> dict[str, Feature]:
         """Returns the features of the two texts."""
         encoder = self.encoder(directory)
-        return {"first": Text(encoder), "second": Text(encoder.following())}
+        return {"first": Text(encoder), "second": Text(encoder)}
 
 
 class TextPair2ClassProblem(LabelTargets, TextPairProblem):

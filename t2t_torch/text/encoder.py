@@ -61,10 +61,6 @@ class TextEncoder(ABC):
           DataError: the text cannot be encoded.
         """
 
-    def following(self) -> TextEncoder:
-        """Returns the encoder of a text that follows another one of the same example."""
-        return self
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, as `encode` does; faster if the encoder can batch."""
         return [self.encode(text) for text in texts]

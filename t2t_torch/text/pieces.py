@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import functools
 import hashlib
 import itertools
@@ -190,7 +189,7 @@ class PieceEncoder(TextEncoder):
     """Encodes the pieces of a text by their position in a list of tokens.
 
     Its file, `vocab.NAME.pieces`, is JSON: {"tokens": [...], "unknown": 3, "silent": [2],
-    "add_eos": true, "strip": false, "first": [], "sentencepiece": model in base64}, or in place of
+    "add_eos": true, "strip": false, "sentencepiece": model in base64}, or in place of
     the last "bpe": codes, "separator": "@@", or "tokenizer": content of a tokenizer.json.
 
     Args:
@@ -200,7 +199,6 @@ class PieceEncoder(TextEncoder):
       silent: ids without a text, such as the start symbol.
       add_eos: False if texts of the data have no end symbol.
       strip: True to remove spaces around a decoded text.
-      first: ids before each text, such as that of [CLS].
 
     Attributes:
       sha256: that of its file; "" if it has none.
@@ -220,10 +218,8 @@ class PieceEncoder(TextEncoder):
         silent: Iterable[int] = (),
         add_eos: bool = True,
         strip: bool = False,
-        first: Iterable[int] = (),
     ) -> None:
         self.strip = strip
-        self.first = tuple(first)
         self.tokens = tuple(tokens)
         self.unknown = unknown
         self.pieces = pieces
@@ -256,9 +252,10 @@ class PieceEncoder(TextEncoder):
             pieces = HuggingFacePieces(content["tokenizer"])
         tokens, silent = [str(token) for token in content["tokens"]], content["silent"]
         switches = {name: bool(content[name]) for name in ("add_eos", "strip")}
-        first = [int(number) for number in content.get("first", ())]
+        if content.get("first"):
+            raise DataError("it has ids before each text, which earlier versions wrote.")
         unknown = None if content["unknown"] is None else int(content["unknown"])
-        return cls(tokens, unknown, pieces, silent=silent, first=first, **switches)
+        return cls(tokens, unknown, pieces, silent=silent, **switches)
 
     @property
     def vocab_size(self) -> int:
@@ -270,14 +267,6 @@ class PieceEncoder(TextEncoder):
         """The id of unknown pieces."""
         return frozenset() if self.unknown is None else frozenset({self.unknown})
 
-    def following(self) -> PieceEncoder:
-        """Returns the encoder of a text that follows another one: without `first`."""
-        if not self.first:
-            return self
-        copied = copy.copy(self)
-        copied.first = ()
-        return copied
-
     def encode(self, text: str) -> list[int]:
         """Returns one id per piece; DataError if the text holds a lone surrogate."""
         try:
@@ -286,7 +275,7 @@ class PieceEncoder(TextEncoder):
             check_unicode(text)
             raise
         ids = (self._ids.get(piece, self.unknown) for piece in pieces)
-        return [*self.first, *(number for number in ids if number is not None)]
+        return [number for number in ids if number is not None]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each word, as if it were a text; of one without ids the unknown one.
@@ -295,7 +284,7 @@ class PieceEncoder(TextEncoder):
         """
         prefix = getattr(self.pieces, "word_prefix", "")
         texts = [word if i == 0 else f"{prefix}{word}" for i, word in enumerate(words)]
-        given = [ids[len(self.first) :] for ids in self.encode_batch(texts)]
+        given = self.encode_batch(texts)
         empty = [word for word, ids in zip(words, given, strict=True) if not ids]
         if empty and self.unknown is None:
             raise DataError(f"the vocabulary has no piece of the word {empty[0]!r}. Remove it.")

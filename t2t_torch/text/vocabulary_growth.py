@@ -52,7 +52,7 @@ def row_sources(old: TextEncoder, new: TextEncoder) -> RowSources | None:
     if is_alike and theirs == ours:
         return None
     known = {key: number for number, key in enumerate(theirs) if is_alike or key[0] is None}
-    splitter, unknown, ours_unknown = old.following(), old.unknown_ids, new.unknown_ids
+    unknown, ours_unknown = old.unknown_ids, new.unknown_ids
     sources: list[tuple[int, ...]] = []
     for number, key in enumerate(ours):
         if key in known:
@@ -61,7 +61,7 @@ def row_sources(old: TextEncoder, new: TextEncoder) -> RowSources | None:
         pieces: list[int] = []
         if number not in ours_unknown:  # whose names are no text
             with contextlib.suppress(DataError):
-                pieces = splitter.encode(new.decode([number]))
+                pieces = old.encode(new.decode([number]))
         sources.append(tuple(piece for piece in pieces if piece not in unknown))
     matched = sum(key in known for key in ours)
     composed = sum(map(bool, sources)) - matched

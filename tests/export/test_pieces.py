@@ -90,7 +90,7 @@ def test_word_pieces_are_those_of_bert(kind):
     vocabulary = pieces.config["model"]["vocab"]
     tokens = ["[PAD]", "[SEP]", *(one for one in vocabulary if one not in ("[PAD]", "[SEP]"))]
     unknown, first = tokens.index("[UNK]"), tokens.index("[CLS]")
-    encoder = PieceEncoder(tokens, unknown, pieces, silent=[first], first=[first])
+    encoder = PieceEncoder(tokens, unknown, pieces, silent=[first])
     texts = json.loads((BERT / kind / "expected.json").read_text("utf-8"))["items"]
     lines = [item["text"] for item in texts if isinstance(item["text"], str)]
     odd = [
