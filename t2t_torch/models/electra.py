@@ -73,7 +73,7 @@ class Electra(TransformerEncoder):
         """Returns the loss of recognizing replaced tokens, times the number of hidden ones.  []."""
         given, hidden_ids = features["inputs"], features["targets"].values
         text = torch.where(hidden_ids > 0, hidden_ids, given.values)
-        sampled = text.masked_scatter(hidden_ids > 0, self._samples(states[hidden_ids > 0]))
+        sampled = torch.where(hidden_ids > 0, self._samples(states, hidden_ids > 0), text)
         modality: Any = self.modality("inputs")
         read: ModelInput = dataclasses.replace(
             given, values=sampled, embedded=modality.bottom(sampled)
@@ -87,9 +87,13 @@ class Electra(TransformerEncoder):
         penalty: Tensor = self.hparams.discriminator_weight * losses * count / joined.mask.sum()
         return penalty
 
-    def _samples(self, states: Tensor) -> Tensor:
-        """Samples an id for each state of the generator.  [N, width] -> [N]."""
-        if not len(states):
-            return states.new_zeros(0, dtype=torch.int64)
-        sampled: Tensor = self.modality("targets").sample(Hidden(states[None]))[0]
-        return sampled
+    def _samples(self, states: Tensor, is_hidden: Tensor) -> Tensor:
+        """Samples an id of the generator at each hidden position; 0 or an id elsewhere.  [B, S]."""
+        modality: Any = self.modality("targets")
+        if states.device.type != "cpu":  # their number would need a synchronization
+            sampled: Tensor = modality.sample(Hidden(states))
+            return sampled
+        ids = torch.zeros_like(is_hidden, dtype=torch.int64)
+        if bool(is_hidden.any()):
+            ids[is_hidden] = modality.sample(Hidden(states[is_hidden][None]))[0]
+        return ids

@@ -288,10 +288,14 @@ class PretrainedFolder:
         """Returns what a run keeps of the model.
 
         Raises:
-          DataError: the tokenizer sets other ids around one text than around two.
+          DataError: the tokenizer sets other ids around one text than around two, or gives none.
         """
         tokenizer = self._tokenizer.backend_tokenizer
-        one, two = tokenizer.encode("a"), tokenizer.encode("a", "a")
+        texts = ("a", *tokenizer.get_vocab(with_added_tokens=False))
+        given = next((a for a in texts if tokenizer.encode(a, add_special_tokens=False).ids), None)
+        if given is None:
+            raise DataError(f"the tokenizer of {self.path} gives no token of any text.")
+        one, two = tokenizer.encode(given), tokenizer.encode(given, given)
         first, second = (
             [place for place, its in enumerate(two.sequence_ids) if its == text] for text in (0, 1)
         )

@@ -24,7 +24,11 @@ from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.collate import random_batch
 
-OF_A_CPU = {"modalities/text.py: _present", "layers/ngrams.py: _trimmed"}
+OF_A_CPU = {
+    "modalities/text.py: _present",
+    "models/electra.py: _samples",
+    "layers/ngrams.py: _trimmed",
+}
 """Functions that read values on a CPU alone."""
 PACKED = {"layers/recurrent.py: _run": "pack_padded_sequence takes lengths of the CPU"}
 WAITING = {

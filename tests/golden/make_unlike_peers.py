@@ -82,17 +82,10 @@ SOCKEYE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }
-HUGGINGFACE: dict[str, tuple[str, dict[str, Any]]] = {
-    "marian_heads": ("marian", {"encoder_attention_heads": 2, "decoder_attention_heads": 4}),
-    "marian_ffn": ("marian", {"encoder_ffn_dim": 24, "decoder_ffn_dim": 40, "encoder_layers": 3}),
-    "marian_activation": ("marian", {"activation_function": "quick_gelu"}),
-    "gpt2_upcast": ("gpt2", {"reorder_and_upcast_attn": True, "n_inner": 24}),
-    "gpt2_inverse": ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "n_layer": 3}),
-    "gpt2_unscaled": ("gpt2", {"scale_attn_weights": False, "activation_function": "tanh"}),
-    "gpt2_untied": ("gpt2", {"tie_word_embeddings": False, "activation_function": "relu"}),
-    "gpt2_quick": ("gpt2", {"activation_function": "quick_gelu", "layer_norm_epsilon": 1e-3}),
-    "distilbert_sinusoidal": ("distilbert", {"sinusoidal_pos_embds": True, "activation": "relu"}),
-    "bert_activation": ("bert", {"hidden_act": "gelu_pytorch_tanh", "type_vocab_size": 1}),
+HUGGINGFACE: dict[str, dict[str, Any]] = {
+    "marian_heads": {"encoder_attention_heads": 2, "decoder_attention_heads": 4},
+    "marian_ffn": {"encoder_ffn_dim": 24, "decoder_ffn_dim": 40, "encoder_layers": 3},
+    "marian_activation": {"activation_function": "quick_gelu"},
 }
 
 
@@ -344,114 +337,60 @@ def sockeye(folder: Path, sides: tuple[dict[str, Any], dict[str, Any]], seed: in
     write(folder, tokens, logits, beams)
 
 
-def huggingface(folder: Path, of: tuple[str, dict[str, Any]], seed: int) -> None:
+def huggingface(folder: Path, changes: dict[str, Any], seed: int) -> None:
     import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers
 
-    kind, changes = of
     tokens = ["</s>", "<unk>", *WORDS, "<pad>"]
-    if kind != "marian":
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     numbers = {token: n for n, token in enumerate(tokens)}
     size = len(tokens)
-    common: dict[str, dict[str, Any]] = {
-        "marian": {
-            "d_model": 16,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "vocab_size": size,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 32,
-            "decoder_ffn_dim": 32,
-            "pad_token_id": size - 1,
-            "eos_token_id": 0,
-            "decoder_start_token_id": size - 1,
-            "scale_embedding": True,
-            "activation_function": "gelu",
-            "forced_eos_token_id": 0,
-            "num_beams": BEAM,
-        },
-        "gpt2": {
-            "n_embd": 16,
-            "n_layer": 2,
-            "n_head": 4,
-            "n_positions": 32,
-            "vocab_size": size,
-            "bos_token_id": 3,
-            "eos_token_id": 3,
-            "pad_token_id": None,
-        },
-        "bert": {
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 24,
-            "max_position_embeddings": 32,
-            "vocab_size": size,
-        },
-        "distilbert": {
-            "dim": 16,
-            "n_layers": 2,
-            "n_heads": 4,
-            "hidden_dim": 24,
-            "vocab_size": size,
-            "max_position_embeddings": 32,
-        },
-    }
-    made = {
-        "marian": (transformers.MarianConfig, transformers.MarianMTModel),
-        "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
-        "bert": (transformers.BertConfig, transformers.BertModel),
-        "distilbert": (transformers.DistilBertConfig, transformers.DistilBertModel),
+    common: dict[str, Any] = {
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "vocab_size": size,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "pad_token_id": size - 1,
+        "eos_token_id": 0,
+        "decoder_start_token_id": size - 1,
+        "scale_embedding": True,
+        "activation_function": "gelu",
+        "forced_eos_token_id": 0,
+        "num_beams": BEAM,
     }
     torch.manual_seed(seed)
-    config = made[kind][0](**{**common[kind], **changes})
-    model = made[kind][1](config)
+    model = transformers.MarianMTModel(transformers.MarianConfig(**{**common, **changes}))
     perturb(model, seed)
     model.eval()
-    if kind == "marian":
-        with torch.no_grad():
-            model.final_logits_bias.normal_(std=0.2)
-        (folder / "vocab.json").write_text(json.dumps(numbers))
-        (folder / "tokenizer_config.json").write_text("{}")
-        model.generation_config.max_new_tokens = LONGEST
-        model.generation_config.num_beams = BEAM
-    else:
-        tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        tokenizer.save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "[SEP]"}))
+    with torch.no_grad():
+        model.final_logits_bias.normal_(std=0.2)
+    (folder / "vocab.json").write_text(json.dumps(numbers))
+    (folder / "tokenizer_config.json").write_text("{}")
+    model.generation_config.max_new_tokens = LONGEST
+    model.generation_config.num_beams = BEAM
     model.save_pretrained(folder)
-    unknown = numbers.get("<unk>", 1)
     logits, beams = [], []
     for read, written in zip(SOURCES, TARGETS, strict=True):
-        source, target = (
-            [numbers.get(w, unknown) for w in text.split()] for text in (read, written)
-        )
+        source, target = ([numbers.get(w, 1) for w in text.split()] for text in (read, written))
         with torch.no_grad():
-            if kind == "marian":
-                ids = torch.tensor([[*source, 0]])
-                before = torch.tensor([[size - 1, *target]])
-                logits.append(model(input_ids=ids, decoder_input_ids=before).logits[0].numpy())
-                found = model.generate(
-                    ids,
-                    num_return_sequences=BEAM,
-                    return_dict_in_generate=True,
-                    output_scores=True,
-                    bad_words_ids=[[size - 1]],
-                    renormalize_logits=True,
-                )
-                texts = [
-                    " ".join(tokens[i] for i in row if i not in (0, size - 1))
-                    for row in found.sequences.tolist()
-                ]
-                beams.append(list(zip(texts, found.sequences_scores.tolist(), strict=True)))
-            elif kind == "gpt2":
-                logits.append(model(torch.tensor([source])).logits[0].numpy())
-            else:
-                ids = torch.tensor([[2, *source, 3]])
-                logits.append(model(ids).last_hidden_state[0].numpy())
+            ids = torch.tensor([[*source, 0]])
+            before = torch.tensor([[size - 1, *target]])
+            logits.append(model(input_ids=ids, decoder_input_ids=before).logits[0].numpy())
+            found = model.generate(
+                ids,
+                num_return_sequences=BEAM,
+                return_dict_in_generate=True,
+                output_scores=True,
+                bad_words_ids=[[size - 1]],
+                renormalize_logits=True,
+            )
+            texts = [
+                " ".join(tokens[i] for i in row if i not in (0, size - 1))
+                for row in found.sequences.tolist()
+            ]
+            beams.append(list(zip(texts, found.sequences_scores.tolist(), strict=True)))
     write(folder, tokens, logits, beams)
 
 

@@ -278,7 +278,7 @@ def test_subword_models_that_are_none_are_named(old, tmp_path):
         ("model.safetensors", b"\xff" * 16, "damaged"),
         ("model.safetensors", struct.pack("<Q", 2**62), "damaged"),
         ("config.json", b"[" * 100_000, "not JSON"),
-        ("config.json", b'{"model_type": "bart"}', "bart"),
+        ("config.json", b'{"model_type": "bart"}', "no head"),
         ("config.json", b'{"model_type": "marian", "static_position_embeddings": false}', "static"),
         ("vocab.json", b'{"</s>": 0, "<unk>": 5}', "number its pieces"),
         ("vocab.json", b'{"a": 0, "b": 1, "c": 2, "d": 3}', "different models"),
