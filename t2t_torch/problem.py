@@ -20,7 +20,7 @@ from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords, Record
-from t2t_torch.registry import PRETRAINED, get_problem_name
+from t2t_torch.registry import get_problem_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
 
@@ -141,22 +141,6 @@ class Problem(ABC):
         return get_problem_name(
             self.name, self.was_reversed, self.was_copy, corruption=self.corruption
         )
-
-    def corrupt(self, kind: str) -> None:
-        """Makes it the problem of restoring its text; see `features/denoising.py`.
-
-        Args:
-          kind: one of `registry.CORRUPTIONS`.
-        """
-        flags = "--model=transformer --hparams_set=transformer_small"
-        if kind == "masked":
-            flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
-        if self.name.endswith(PRETRAINED):
-            model = "pretrained_encoder" if kind == "masked" else "pretrained_seq2seq"
-            flags = f"--model={model} --hparams_set={model}_base --hparams=pretrained=FOLDER"
-        metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity")
-        vars(self).update(corruption=kind, metrics=metrics, loss="", suggested_flags=flags)
-        vars(self).update(portfolio=(), column_names={}, column_forms={}, request_inputs={})
 
     @property
     def dataset_name(self) -> str:

@@ -267,9 +267,10 @@ def problem_view(kind: Any, name: str) -> Problem:
     spec = parse_problem_name(name)
     base = spec.base_name
     made = kind(reverse=spec.was_reversed, copy=spec.was_copy)
-    if base.endswith(PRETRAINED) and not _knows("problem", base):
-        if not hasattr(made, "use_pretrained_vocabulary"):
-            raise RegistryError(f"problem {base!r} has no texts: no tokens can be pretrained.")
+    reads_pretrained = base.endswith(PRETRAINED) and not _knows("problem", base)
+    if (reads_pretrained or spec.corruption) and not hasattr(made, "use_pretrained_vocabulary"):
+        raise RegistryError(f"problem {base!r} has no texts, which {name!r} would read.")
+    if reads_pretrained:
         made.use_pretrained_vocabulary()
     if spec.corruption:
         made.corrupt(spec.corruption)

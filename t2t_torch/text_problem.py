@@ -121,6 +121,22 @@ class TextProblem(LabelProblem):
             portfolio=(),
         )
 
+    def corrupt(self, kind: str) -> None:
+        """Makes it the problem of restoring its text; see `features/denoising.py`.
+
+        Args:
+          kind: one of `registry.CORRUPTIONS`.
+        """
+        flags = "--model=transformer --hparams_set=transformer_small"
+        if kind == "masked":
+            flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+        if self.name.endswith(registry.PRETRAINED):
+            model = "pretrained_encoder" if kind == "masked" else "pretrained_seq2seq"
+            flags = f"--model={model} --hparams_set={model}_base --hparams=pretrained=FOLDER"
+        metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity")
+        vars(self).update(corruption=kind, metrics=metrics, loss="", suggested_flags=flags)
+        vars(self).update(portfolio=(), column_names={}, column_forms={}, request_inputs={})
+
     @property
     def vocab_filename(self) -> str | None:
         """Name of the vocabulary file in the data folder; None if there is none, or several."""

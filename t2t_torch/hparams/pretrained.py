@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags
 from t2t_torch.hparam import HParams, hp
 from t2t_torch.registry import register_hparams
 from t2t_torch.text.pretrained import Architecture, PretrainedFolder
-
-HEADS: Mapping[type[Feature], str] = {
-    ClassLabel: "AutoModelForSequenceClassification",
-    MultiLabel: "AutoModelForSequenceClassification",
-    Tags: "AutoModelForTokenClassification",
-}
-"""Classes of transformers with a head, by type of target."""
 
 _P = TypeVar("_P", bound="PretrainedHParams")
 

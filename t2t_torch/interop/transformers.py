@@ -15,11 +15,10 @@ from typing import Any
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import ClassLabel, MultiLabel, Tags
-from t2t_torch.hparams.pretrained import HEADS
 from t2t_torch.interop import huggingface, translation
 from t2t_torch.interop.importer import ImportedRun, class_names, declaration_of
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.layers.pretrained import PretrainedNetwork
+from t2t_torch.layers.pretrained import HEADS, PretrainedNetwork
 from t2t_torch.text.pretrained import PretrainedFolder
 
 OPTIONS = frozenset("kind labels problem decode_hparams".split())

@@ -9,19 +9,26 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import CheckpointError, HParamsError, require
-from t2t_torch.features import Features
+from t2t_torch.features import ClassLabel, Feature, Features, MultiLabel, Tags
 from t2t_torch.features.feature import select_texts
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.recurrent import RowState
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.text.pretrained import PURPOSE, Architecture, PretrainedFolder
+
+HEADS: Mapping[type[Feature], str] = {
+    ClassLabel: "AutoModelForSequenceClassification",
+    MultiLabel: "AutoModelForSequenceClassification",
+    Tags: "AutoModelForTokenClassification",
+}
+"""Classes of transformers with a head, by type of target."""
 
 
 class PretrainedNetwork(nn.Module):
@@ -36,7 +43,8 @@ class PretrainedNetwork(nn.Module):
 
     Args:
       architecture: the description.
-      kind: the class that builds it: AutoModel, AutoModelForCausalLM or AutoModelForSeq2SeqLM.
+      kind: the class that builds it: AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM or one
+        of `HEADS`.
 
     Raises:
       HParamsError: the package has no such model.

@@ -57,8 +57,8 @@ def build_modalities(
             sized = hparams.replace(hidden_size=widths[name])
             modalities[name] = kind.build(feature, sized, is_target=is_target)
             made: Any = modalities[name]
-            if isinstance(made, MaskedTokensModality) and feature.aligned_to in texts:
-                bottom: Any = texts[str(feature.aligned_to)].bottom
+            if isinstance(made, MaskedTokensModality) and feature.refers_to in texts:
+                bottom: Any = texts[str(feature.refers_to)].bottom
                 made.share(getattr(bottom, "table", bottom).weight)
     for name, loss in target_losses(hparams, features).items():
         modality: Any = modalities[name]

@@ -30,7 +30,6 @@ from t2t_torch.features import (
 from t2t_torch.features.feature import select_texts
 from t2t_torch.hparam import HParams, InputHParams, ModelHParams
 from t2t_torch.hparams.pretrained import (
-    HEADS,
     PretrainedEncoderHParams,
     PretrainedHParams,
     PretrainedLmHParams,
@@ -39,6 +38,7 @@ from t2t_torch.hparams.pretrained import (
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.pretrained import (
+    HEADS,
     JoinedTexts,
     LmState,
     PretrainedNetwork,
