@@ -274,8 +274,11 @@ class T2TModel(nn.Module, abc.ABC):
         """
         return []
 
-    def load_pretrained(self) -> list[str]:
+    def load_pretrained(self, folder: str = "") -> list[str]:
         """Sets the weights that a new run begins with, if they are those of another model.
+
+        Args:
+          folder: where that model is now; "": where its hyperparameters say.
 
         Returns:
           Lines for the user.

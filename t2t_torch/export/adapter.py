@@ -56,12 +56,14 @@ class AdapterExporter(WeightsExporter):
         if (config := run_of(settings.run_dir) / "config.json").exists():
             started = read_json(config)
         self._patterns = started.get("warm_start_patterns") or ()
-        if not started.get("warm_start_from"):
+        base = started.get("warm_start_from") or getattr(self.model.hparams, "pretrained", "")
+        if not base:
             raise ExportError(
                 f"an adapter needs the weights that it adapts, and '{settings.run_dir}' was "
-                "started without --warm_start_from. Export all weights: --format=safetensors"
+                "started without --warm_start_from and without a pretrained model. Export all "
+                "weights: --format=safetensors"
             )
-        self._base = Path(started["warm_start_from"])
+        self._base = Path(base)
 
     def _chosen(self, scratch: Path) -> Checkpoint:
         """Returns the checkpoint that was loaded."""

@@ -117,9 +117,9 @@ class _Pretrained(T2TModel):
         (unknown,) = self._unknown[name]
         return torch.where(drawn & (ids >= NUM_RESERVED), unknown, ids)
 
-    def load_pretrained(self) -> list[str]:
+    def load_pretrained(self, folder: str = "") -> list[str]:
         """Loads the weights of the folder; see `T2TModel.load_pretrained`."""
-        return [self.network.load(PretrainedFolder(self.hparams.pretrained))]
+        return [self.network.load(PretrainedFolder(folder or self.hparams.pretrained))]
 
 
 @register_model
@@ -191,13 +191,13 @@ class PretrainedEncoder(_Pretrained):
         modality: Any = self.modality(name)
         modality.top = nn.Identity()
 
-    def load_pretrained(self) -> list[str]:
+    def load_pretrained(self, folder: str = "") -> list[str]:
         """Loads the weights of the folder; see `T2TModel.load_pretrained`.
 
         Raises:
           HParamsError: the first state, which is the summary, does not depend on later ids.
         """
-        lines = super().load_pretrained()
+        lines = super().load_pretrained(folder)
         if self.hparams.pretrained_head:
             return lines
         if self.hparams.summary == "first" and self.network.is_causal():

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from t2t_torch.errors import HParamsError, listed
 from t2t_torch.features.feature import select_generated
 from t2t_torch.layers.lora import is_adapter
+from t2t_torch.layers.pretrained import PretrainedNetwork
 from t2t_torch.model import T2TModel
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
 
     Patterns that begin with `!` except weights; with such patterns alone all others are frozen.
     With `lora_rank` all weights are frozen except adapters, the modalities of targets that are no
-    texts, and weights that are excepted.  Must be called before the model is wrapped for several
-    processes.
+    texts, layers on top of a pretrained network, and weights that are excepted.  Must be called
+    before the model is wrapped for several processes.
 
     Raises:
       HParamsError: a pattern is not a regular expression or matches nothing, or all weights are
@@ -49,6 +50,10 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
                 texts = select_generated(part.features.targets)
                 heads = [part.modality(one) for one in part.features.targets.keys() - texts.keys()]
                 new.update(id(one) for head in heads for one in head.parameters())
+        networks = [part for part in model.modules() if isinstance(part, PretrainedNetwork)]
+        if networks:  # all other layers are new
+            inside = {id(weight) for network in networks for weight in network.parameters()}
+            new.update(set(map(id, model.parameters())) - inside)
         frozen.update(set(map(id, model.parameters())) - new)
     elif kept and not frozen:
         frozen.update(map(id, model.parameters()))

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -40,7 +41,8 @@ def write_adapter(
       folder: an existing folder.
       trained: tensors to write, by name, with adapters.
       frozen: all other tensors of the model, which are those of the base.
-      base: what the run was warm-started from: a run, a checkpoint or a safetensors file.
+      base: what the run was started from: a run, a checkpoint, a safetensors file, or the folder of
+        a pretrained model.
       patterns: see `warm_start`.
     """
     header = {
@@ -82,7 +84,11 @@ def load_adapter(model: nn.Module, folder: Path) -> None:
     remedy = f"Link the weights it was trained from:  ln -sfn RUN {folder / BASE}"
     if not base.exists():
         raise CheckpointError(f"{file} adapts the weights of {base}, which is missing. {remedy}")
-    warm_start(model, base, patterns=json.loads(header["base_patterns"]))
+    if (base / "config.json").exists() and not (base / "task.json").exists():
+        pretrained: Any = model  # the folder of a pretrained model, not a run
+        pretrained.load_pretrained(str(base))
+    else:
+        warm_start(model, base, patterns=json.loads(header["base_patterns"]))
     first, here = first_names(model), model.state_dict()
     frozen = {name: here[name] for name in aliases_of(model) if name not in tensors}
     if sha256_of_tensors(frozen) != header["base_sha256"]:

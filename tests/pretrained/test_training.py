@@ -199,6 +199,28 @@ def test_pretraining_goes_on_with_own_texts(kind, family, model, tmp_path, train
         assert {name for name in first if "encoder" in name} <= after.keys()
 
 
+def test_an_adapter_of_a_pretrained_folder_is_loaded_onto_it(tmp_path, training_of):
+    settings = training_of("text2class", "bert")
+    settings["hparams"] += ",lora_rank=2"
+    run = t2t.train(**settings)
+    adapter = t2t.export(tmp_path / "run-text2class", tmp_path / "adapter", format="adapter")
+    texts = ["the quick fox", "a dog reads"]
+    again = t2t.load(adapter)
+    assert [one.scores for one in again.predict(texts)] == [o.scores for o in run.predict(texts)]
+    size = (tmp_path / "adapter" / "adapter.safetensors").stat().st_size
+    assert size < (tmp_path / "bert" / "model.safetensors").stat().st_size
+    shutil.move(tmp_path / "bert", tmp_path / "moved")
+    with pytest.raises(CheckpointError, match="ln -sfn"):
+        t2t.load(adapter)
+    (adapter / "base").symlink_to(tmp_path / "moved")
+    assert t2t.load(adapter).predict(texts)[0].scores == run.predict(texts)[0].scores
+    save_model("bert", tmp_path / "other", seed=1)
+    (adapter / "base").unlink()
+    (adapter / "base").symlink_to(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="changed"):
+        t2t.load(adapter)
+
+
 def test_a_tokenizer_without_marks_is_refused(tmp_path, training_of):
     save_model("t5", tmp_path / "t5", "AutoModelForSeq2SeqLM")
     settings = training_of("text2class", "t5")
