@@ -199,6 +199,22 @@ def test_pretraining_goes_on_with_own_texts(kind, family, model, tmp_path, train
         assert {name for name in first if "encoder" in name} <= after.keys()
 
 
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [
+        ("text2class", "bert"),
+        pytest.param("text2self", "llama", marks=pytest.mark.slow),
+        pytest.param("text2text", "t5", marks=pytest.mark.slow),
+    ],
+)
+def test_recomputed_layers_compute_the_same(kind, family, tmp_path, training_of):
+    settings = training_of(kind, family, output_dir=tmp_path / "plain")
+    t2t.train(**settings)
+    settings["hparams"] += ",activation_checkpointing=True"
+    t2t.train(**{**settings, "output_dir": tmp_path / "again"})
+    assert weights(tmp_path / "plain" / "ckpt-3") == weights(tmp_path / "again" / "ckpt-3")
+
+
 def test_an_adapter_of_a_pretrained_folder_is_loaded_onto_it(tmp_path, training_of):
     settings = training_of("text2class", "bert")
     settings["hparams"] += ",lora_rank=2"
