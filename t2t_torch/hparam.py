@@ -191,8 +191,11 @@ class ScheduledSamplingHParams(Params):
 class NoiseHParams(Params):
     """Corruption of texts, of problems whose names end in _masked, _spans or _noised."""
 
-    noise_density: float = share(
-        0.0, "Fraction of tokens that are hidden.  0: 0.15; 0.3 of a problem that ends in _noised."
+    noise_density: float = hp(
+        0.0,
+        "Fraction of tokens that are hidden.  0: 0.15; 0.3 of a problem that ends in _noised.",
+        low=0,
+        high=0.5,
     )
     mean_span_length: float = hp(3.0, "Mean number of tokens of a hidden span.", low=1, high=1000)
     mask_whole_words: bool = hp(True, "Hide all tokens of a word or none; _masked alone.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, final
 
 from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of, sources_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Features
 from t2t_torch.features.denoising import Corruption, check_read, corrupted
 from t2t_torch.features.feature import ExampleChange
@@ -279,7 +279,13 @@ class Problem(ABC):
           HParamsError: settings are not read by this problem.
         """
         own = type(self).preprocess_example
-        check_read(hparams, self.corruption)
+        if self.components[0] is self:  # the problems of a mixture are asked themselves
+            check_read(hparams, self.corruption)
+        if self.corruption and own is not Problem.preprocess_example:
+            raise HParamsError(
+                f"{own.__qualname__} changes examples, and _{self.corruption} restores texts as "
+                "they are stored. Name the problem without it."
+            )
         if self.corruption:
             return Corruption(self.corruption, hparams)
         return None if own is Problem.preprocess_example else self.preprocess_example

@@ -139,7 +139,9 @@ def parse_problem_name(name: str) -> ProblemSpec:
     own = _knows("problem", name)
     for kind in () if own else CORRUPTIONS:
         if name.endswith(f"_{kind}"):
-            return ProblemSpec(name.removesuffix(f"_{kind}"), False, False, kind)
+            base = name.removesuffix(f"_{kind}")
+            _check_last(base, name)
+            return ProblemSpec(base, False, False, kind)
     base, was_reversed, was_copy = name, False, False
     while base.endswith(("_rev", "_copy")):
         suffix = "_rev" if base.endswith("_rev") else "_copy"
@@ -148,7 +150,18 @@ def parse_problem_name(name: str) -> ProblemSpec:
         was_reversed |= suffix == "_rev"
         was_copy |= suffix == "_copy"
         base = base.removesuffix(suffix)
+    _check_last(base.removesuffix(PRETRAINED), name)
     return ProblemSpec(base, was_reversed, was_copy)
+
+
+def _check_last(base: str, name: str) -> None:
+    """Raises RegistryError if a part of a name that comes last is within it."""
+    parts = [f"_{kind}" for kind in CORRUPTIONS]
+    if base.endswith((*parts, "_rev", "_copy")) and not _knows("problem", base):
+        raise RegistryError(
+            f"problem name {name!r}: one of {', '.join(parts)} comes last, after {PRETRAINED}, and "
+            "not with _rev or _copy."
+        )
 
 
 def get_problem_name(

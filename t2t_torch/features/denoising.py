@@ -121,6 +121,11 @@ class Corruption(ExampleChange):
 
     def of(self, features: Features) -> Callable[..., Mapping[str, Any]]:
         """Returns the function that is called as `Problem.preprocess_example`."""
+        random, kept = self.hparams.mask_random_share, self.hparams.mask_kept_share
+        if random + kept > 1:
+            raise HParamsError(
+                f"mask_random_share={random} and mask_kept_share={kept} are more than 1 together."
+            )
         text: Any = features.inputs["inputs"]
         first = text.encoder.vocab_size
         marks = _known_marks(text.encoder, self.kind) or [*range(first, first + text.num_marks)]
@@ -188,6 +193,8 @@ class _MaskNoise(_Noise):
     def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
         super().__init__(encoder, marks, hparams)
         self._borders = word_borders(encoder) if hparams.mask_whole_words else None
+        special = [*getattr(encoder, "silent", ()), *encoder.unknown_ids]
+        self._words = np.setdiff1d(np.arange(NUM_RESERVED, encoder.vocab_size), special)
 
     def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Returns the ids with marks, random ids and some hidden ids kept; the hidden ids."""
@@ -195,14 +202,17 @@ class _MaskNoise(_Noise):
         if self._borders is not None and len(ids):
             begins, ends = self._borders
             word = np.cumsum([True, *(ends[ids[:-1]] & begins[ids[1:]])]) - 1
-        sizes = np.bincount(word)
-        order = rng.permutation(len(sizes))
-        # Words in a random order, as long as they fit; one at least.
-        chosen = np.cumsum(sizes[order]) <= (self.count(len(ids)) if len(ids) else 0)
-        is_hidden = np.isin(word, order[chosen if chosen.any() else slice(1)])
+        sizes = np.bincount(word).tolist()
+        order = rng.permutation(len(sizes)).tolist()
+        left, chosen = self.count(len(ids)) if len(ids) else 0, []
+        for number in order:  # words that fit; one at least
+            if sizes[number] <= left:
+                chosen.append(number)
+                left -= sizes[number]
+        is_hidden = np.isin(word, chosen or order[:1])
         drawn, kept = rng.random(len(ids)), self.hparams.mask_kept_share
         random = self.hparams.mask_random_share
-        others = rng.integers(NUM_RESERVED, self.encoder.vocab_size, len(ids))
+        others = rng.choice(self._words, len(ids))
         shown = np.where(drawn < kept, ids, np.where(drawn < kept + random, others, self.marks[0]))
         return np.where(is_hidden, shown, ids), np.where(is_hidden, ids, PAD)
 
@@ -212,14 +222,17 @@ class _MaskNoise(_Noise):
 
 
 class _SpanNoise(_Noise):
-    """Replaces spans by marks; the model writes each mark and its span."""
+    """Replaces spans by marks; the model writes each mark and its span.
+
+    Texts of one or two tokens are left as they are.
+    """
 
     def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Returns the rest of the text with marks, and the spans after their marks."""
         hidden = self.count(len(ids)) if len(ids) else 0
         count = max(1, round(hidden / self.hparams.mean_span_length))
-        count = min(count, hidden, len(ids) - hidden, len(self.marks))
-        if count < 1 or hidden + count >= len(ids):  # the targets are no longer than the text
+        count = min(count, len(ids) - hidden - 1, len(self.marks))
+        if count < 1:  # the targets would be longer than the text
             return ids, ids
         shown = _parts(len(ids) - hidden + 2, count + 1, rng)
         gaps = np.cumsum(shown)[:-1] - 1  # a text may begin and end with a span

@@ -59,8 +59,14 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     kind, model, auto = _kind(source, config, settings)
     labels: list[str] = []
     if model == "pretrained_encoder":
-        named = folder.settings.id2label
-        labels = class_names(len(named), settings, [str(named[n]) for n in range(len(named))])
+        named = {int(number): str(name) for number, name in folder.settings.id2label.items()}
+        usual = [named[number] for number in sorted(named)]
+        if [*sorted(named)] != [*range(len(named))] or len({*usual}) < len(usual):
+            raise HParamsError(
+                f"id2label in {source / 'config.json'} should have one name for each class, "
+                f"numbered from 0: {named}. Correct it."
+            )
+        labels = class_names(len(named), settings, usual)
     hparams: Any = registry.hparams(f"{model}_base").replace(pretrained=str(source))
     if labels:
         hparams = hparams.replace(pretrained_head=True)

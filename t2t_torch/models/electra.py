@@ -83,8 +83,8 @@ class Electra(TransformerEncoder):
         losses = F.binary_cross_entropy_with_logits(
             scores.float(), (sampled != text).float(), joined.mask.float(), reduction="sum"
         )
-        count = (hidden_ids > 0).sum()
-        penalty: Tensor = self.hparams.discriminator_weight * losses * count / joined.mask.sum()
+        share = (hidden_ids > 0).sum() / joined.mask.sum().clamp(min=1)
+        penalty: Tensor = self.hparams.discriminator_weight * losses * share
         return penalty
 
     def _samples(self, states: Tensor, is_hidden: Tensor) -> Tensor:

@@ -181,7 +181,8 @@ class PretrainedEncoder(_Pretrained):
     def _take_head(self, config: Any) -> None:
         """Lets the network give the logits; HParamsError if its labels are not the target's."""
         ((name, target),) = self.features.targets.items()
-        theirs, ours = [str(config.id2label[n]) for n in range(config.num_labels)], target.labels
+        ours = target.labels
+        theirs = [str(config.id2label.get(number)) for number in range(config.num_labels)]
         is_named = theirs != [f"LABEL_{number}" for number in range(len(theirs))]
         if len(theirs) != len(ours) or (is_named and theirs != list(ours)):
             raise HParamsError(

@@ -13,7 +13,9 @@ from t2t_torch.features import ClassLabel, Features, Tags, Text
 from t2t_torch.features.denoising import Corruption, MaskedTokens, corrupted, word_borders
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.mode import Split
+from t2t_torch.problems.languagemodel_corpora import LanguagemodelPtb10k
 from t2t_torch.text.encoder import EOS, PAD, ByteEncoder, ClassLabelEncoder, TokenEncoder
+from t2t_torch.text.pieces import PieceEncoder, SpaceSplitter
 
 WORDS = TokenEncoder([f"w{i}" for i in range(40)] + ["end."])
 LABEL = ClassLabel(ClassLabelEncoder(["a", "b"]))
@@ -32,12 +34,15 @@ def text_of(length, seed=1):
     return [*np.random.default_rng(seed).integers(2, WORDS.vocab_size, length).tolist(), EOS]
 
 
+@pytest.mark.parametrize("density", [0.0, 0.5])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 40, 300])
 @pytest.mark.parametrize("kind", registry.CORRUPTIONS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_text_is_restored_from_inputs_and_targets(kind, length, seed):
+def test_the_text_is_restored_from_inputs_and_targets(kind, length, seed, density):
     ids = text_of(length, seed)
-    inputs, targets = changed(kind, ids, seed)
+    inputs, targets = changed(kind, ids, seed, noise_density=density)
+    if length > 2:
+        assert inputs != ids or any(targets)  # something is hidden
     assert max(len(inputs), len(targets)) <= len(ids)  # batches are planned by this length
     if kind == "masked":
         assert len(inputs) == len(targets) == len(ids)
@@ -104,8 +109,11 @@ def test_the_names_are_views_of_one_data_set():
         assert problem.full_name == name
         assert problem.dataset_name == "languagemodel_ptb10k"
         assert registry.parse_problem_name(name) == ("languagemodel_ptb10k", False, False, kind)
-    with pytest.raises(RegistryError):
-        registry.problem("languagemodel_ptb10k_masked_rev")
+    for name in ("masked_rev", "rev_masked", "masked_spans", "masked_pretrained"):
+        with pytest.raises(RegistryError, match="comes last, after _pretrained"):
+            registry.problem(f"languagemodel_ptb10k_{name}")
+    with pytest.raises(RegistryError, match="has no texts"):
+        registry.problem("image_mnist_masked")
 
 
 def test_features_of_a_problem_without_one_text_are_refused():
@@ -117,6 +125,33 @@ def test_features_of_a_problem_without_one_text_are_refused():
     assert masked.columns == {"inputs": "targets", "targets": "targets"}
     assert isinstance(masked.targets["targets"], MaskedTokens)
     assert masked.targets["targets"].produced_like is Tags
+
+
+def test_random_tokens_are_words():
+    encoder = PieceEncoder(
+        ["<pad>", "<EOS>", "[UNK]", "[MASK]", "a", "b"], 2, SpaceSplitter(), silent=[3]
+    )
+    inputs, targets = changed(
+        "masked", [4, 5] * 200, encoder=encoder, mask_random_share=1.0, mask_kept_share=0.0
+    )
+    assert {i for i, t in zip(inputs, targets, strict=True) if t != PAD} == {4, 5}
+    inputs, _ = changed("masked", [4, 5] * 200, encoder=encoder)
+    assert set(inputs) == {3, 4, 5}  # its own mark
+    with pytest.raises(HParamsError, match="more than 1 together"):
+        changed("masked", [4, 5], encoder=encoder, mask_random_share=0.7, mask_kept_share=0.7)
+
+
+class Changing(LanguagemodelPtb10k):
+    """Changes examples."""
+
+    def preprocess_example(self, example, mode, rng):
+        return example
+
+
+def test_examples_that_a_problem_changes_are_not_restored():
+    problem = registry.problem_view(Changing, "changing_masked")
+    with pytest.raises(HParamsError, match=r"Changing\.preprocess_example"):
+        problem.preprocessing(basic_params1())
 
 
 def test_settings_that_nothing_reads_are_refused():

@@ -234,3 +234,8 @@ def test_labels_must_fit_the_classes(tmp_path):
     save_model("bert", tmp_path / "old", CLASSIFIER, **LABELS)
     with pytest.raises(UsageError, match="3 classes"):
         t2t.import_run(tmp_path / "old", tmp_path / "run", labels=["a", "b"])
+    config = json.loads((tmp_path / "old" / "config.json").read_text())
+    for names in ({"0": "x", "1": "y", "3": "z"}, {"0": "x", "1": "x", "2": "y"}):
+        (tmp_path / "old" / "config.json").write_text(json.dumps({**config, "id2label": names}))
+        with pytest.raises(HParamsError, match="id2label"):
+            t2t.import_run(tmp_path / "old", tmp_path / "run")
