@@ -530,6 +530,9 @@ class DataHParams(NoiseHParams, SamplingHParams):
         "shift:0.1 (part of a side), cutout:16 (side in pixels), rand_augment:2:9 (operations, "
         "strength), resized_crop:0.08 (least part of the area).  Empty: the problem's; none: none.",
     )
+    text_augmentation: tuple[str, ...] = hp(
+        (), "Random changes of training inputs, as in [typos:0.05,case]; docs/how_to/training.md."
+    )
     pad_batch: bool = hp(
         False, "Pads every batch to its bucket's boundary: a compiled model sees few shapes."
     )

@@ -16,6 +16,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Features
 from t2t_torch.features.denoising import Corruption, check_read, corrupted
 from t2t_torch.features.feature import ExampleChange
+from t2t_torch.features.text_augmentation import TextChanges
 from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.readers.formats import open_records
@@ -273,22 +274,26 @@ class Problem(ABC):
     ) -> Callable[..., Mapping[str, Any]] | ExampleChange | None:
         """Returns the function that changes examples when they are read; None if there is none.
 
-        By default `preprocess_example`, if a subclass overrides it.
+        By default `preprocess_example`, if a subclass overrides it, or what the hparam
+        `text_augmentation` names.
 
         Raises:
           HParamsError: settings are not read by this problem.
         """
         own = type(self).preprocess_example
+        changes = self.preprocess_example if own is not Problem.preprocess_example else None
         if self.components[0] is self:  # the problems of a mixture are asked themselves
             check_read(hparams, self.corruption)
-        if self.corruption and own is not Problem.preprocess_example:
+        if self.corruption and changes:
             raise HParamsError(
                 f"{own.__qualname__} changes examples, and _{self.corruption} restores texts as "
                 "they are stored. Name the problem without it."
             )
+        if self.corruption or changes:
+            hparams.refuse(["text_augmentation"], ": the problem changes texts. Leave it out.")
         if self.corruption:
             return Corruption(self.corruption, hparams)
-        return None if own is Problem.preprocess_example else self.preprocess_example
+        return TextChanges(names) if (names := hparams.text_augmentation) else changes
 
     @abstractmethod
     def stored_features(self, directory: Path) -> Features:

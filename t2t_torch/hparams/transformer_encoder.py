@@ -27,14 +27,8 @@ class TransformerEncoderHParams(TransformerLayerHParams):
         False,
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",
     )
-    joint_positions: bool = hp(
-        False, "Positions of several texts are counted on, as in BERT; False: each from 0."
-    )
     summary: Literal["mean", "first"] = hp(
         "mean", "What the output for classes and numbers is of: all positions, or the first."
-    )
-    summary_activation: Literal["none", "relu", "tanh"] = hp(
-        "none", "A linear map of the summary with this activation function; none: no map."
     )
 
 

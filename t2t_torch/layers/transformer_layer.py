@@ -334,24 +334,15 @@ class JoinInputs(nn.Module):
       features: the problem's; all inputs are joined.
       hidden_size: H.
       positions: what is added to each text.
-      joint_positions: True to count positions on from one text to the next.
 
     Attributes:
       names: the inputs that have positions of their own, in their order.
       places: where the words of texts stand.
     """
 
-    def __init__(
-        self,
-        features: Features,
-        hidden_size: int,
-        positions: Positions,
-        *,
-        joint_positions: bool = False,
-    ) -> None:
+    def __init__(self, features: Features, hidden_size: int, positions: Positions) -> None:
         super().__init__()
         inputs = features.inputs
-        self._joint_positions = joint_positions
         self.positions = positions
         self._of_words = find_alignments(inputs)
         self.names = [name for name in inputs if name not in self._of_words]
@@ -381,8 +372,7 @@ class JoinInputs(nn.Module):
             which = None
             if len(self.names) > 1:
                 which = self.which[self.names.index((as_if or {}).get(name, name))]
-            before = torch.cat(masks, 1).sum(1) if self._joint_positions and masks else None
-            x = self._embedded(name, features, which, before)
+            x = self._embedded(name, features, which)
             parts.append(x)
             masks.append(features[name].mask)
             own = features[name].positions
@@ -399,16 +389,13 @@ class JoinInputs(nn.Module):
         known = [its for its in segments if its is not None]
         return torch.cat(known, 1) if known else None
 
-    def _embedded(
-        self, name: str, features: ModelInputs, which: Tensor | None, before: Tensor | None
-    ) -> Tensor:
+    def _embedded(self, name: str, features: ModelInputs, which: Tensor | None) -> Tensor:
         """Returns an input with what is known of its words, and its positions.
 
         Args:
           name: the input.
           features: all inputs.
           which: vector that says which input it is, [H].
-          before: number of positions before it, [B]; None: 0.
 
         Returns:
           [B, S, H].
@@ -422,13 +409,5 @@ class JoinInputs(nn.Module):
         if which is not None and is_normalized:
             x = x + which
         if name in self._texts:
-            positions = features[name].positions
-            if before is not None:
-                if positions is not None:
-                    raise HParamsError(
-                        "joint_positions: positions of packed texts are counted in each example. "
-                        "Set --hparams=pack_dataset=False."
-                    )
-                positions = before[:, None] + torch.arange(x.size(1), device=x.device)
-            x = self.positions(x, positions)
+            x = self.positions(x, features[name].positions)
         return x + which if which is not None and not is_normalized else x

@@ -62,12 +62,8 @@ class TransformerEncoder(T2TModel):
         targets = features.targets.items()
         specs = {name: target.output_spec(name, features) for name, target in targets}
         self._spans = [name for name, spec in specs.items() if spec.kind == "span"]
-        self.join = JoinInputs(
-            features,
-            hparams.hidden_size,
-            Positions(hparams, hparams.max_source_positions),
-            joint_positions=hparams.joint_positions,
-        )
+        positions = Positions(hparams, hparams.max_source_positions)
+        self.join = JoinInputs(features, hparams.hidden_size, positions)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.encoder = nn.ModuleList(
             EncoderLayer(hparams)
@@ -77,8 +73,6 @@ class TransformerEncoder(T2TModel):
         if hparams.use_target_space_embedding:
             table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
             self.target_space = nn.Parameter(table)
-        if hparams.summary_activation != "none":
-            self.pooler = nn.Linear(hparams.hidden_size, hparams.hidden_size)
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -126,11 +120,7 @@ class TransformerEncoder(T2TModel):
 
     def _summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Returns one vector of each example.  [B, S, H], [B, S] -> [B, H]."""
-        summary = hidden[:, 0] if self.hparams.summary == "first" else pooling.mean(hidden, mask)
-        if self.hparams.summary_activation == "none":
-            return summary
-        pooled: Tensor = self.pooler(summary)
-        return pooled.tanh() if self.hparams.summary_activation == "tanh" else pooled.relu()
+        return hidden[:, 0] if self.hparams.summary == "first" else pooling.mean(hidden, mask)
 
     def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
         """Returns a summary of each candidate, combined with the shared inputs.  [B, K, H]."""

@@ -59,8 +59,9 @@ class Image2ClassProblem(LabelTargets):
         A subclass's `preprocess_example` reads images that are already changed.
 
         Raises:
-          HParamsError: there is no such change.
+          HParamsError: there is no such change, or it is one of texts.
         """
+        hparams.refuse(["text_augmentation"], ": the inputs are pictures. Set image_augmentation.")
         own: Any = super().preprocessing(hparams)
         try:
             size = (self.height, self.width)

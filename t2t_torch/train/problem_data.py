@@ -69,7 +69,7 @@ class ProblemData:
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
-            if problem.preprocessing(hparams) is not None:
+            if callable(problem.preprocessing(hparams)):
                 raise DataError(
                     f"{type(problem).__qualname__}.preprocess_example is never called: a mixture "
                     "has no examples of its own. Override it in the problems that it mixes."

@@ -81,6 +81,23 @@ def test_a_run_that_is_resumed_sees_the_same_examples(command, tmp_path):
     assert ours and all(others[step] == ours[step] for step in ours)
 
 
+AUGMENTED = PROBLEM[: PROBLEM.index("    def preprocess_example")].replace("WORD", "SUBWORD")
+KINDS = "typos:0.2,case:0.2,swap_words,delete_words,mask_spans,sample_subwords:0.3"
+
+
+@pytest.mark.parametrize("command", [AUGMENTED], indirect=True, ids=["augmented"])
+def test_a_run_on_augmented_texts_is_resumed_bit_equal(command, tmp_path):
+    hparams = f"batch_size=40,learning_rate_warmup_steps=4,text_augmentation=[{KINDS}]"
+    assert trainer.main(command("plain")) == 0
+    assert trainer.main(command("whole", hparams=hparams)) == 0
+    for more in ({"pause_at_step": 5, "loader_workers": 0}, {"loader_workers": 3}):
+        assert trainer.main(command("parts", hparams=hparams, **more)) == 0
+    whole, parts, plain = (reports(tmp_path / run, "train") for run in ("whole", "parts", "plain"))
+    assert len(whole) == 12 and parts == whole != plain
+    ours, others = (reports(tmp_path / run, "dev") for run in ("whole", "parts"))
+    assert ours and ours.items() <= others.items()
+
+
 @pytest.mark.parametrize(
     "command", [PROBLEM.replace("[*kept, *end]", "[999]")], indirect=True, ids=["wrong"]
 )

@@ -16,7 +16,8 @@ from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.training_split import TrainingSplit
 from t2t_torch.problem import Problem
-from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
+from t2t_torch.text.encoder import EOS, ClassLabelEncoder, IntegerEncoder
+from t2t_torch.text.subword import SubwordEncoder
 
 TEXT = Text(IntegerEncoder(2200))
 FEATURES = Features({"inputs": TEXT}, {"targets": TEXT})
@@ -226,3 +227,31 @@ def test_text_that_is_read_in_streams_has_no_examples_to_change(memory_shards):
     batching = Batching.of(WordDropout(), hparams)
     with pytest.raises(HParamsError, match="preprocess_example changes one example at a time"):
         TrainingSplit.of(memory_shards, Features({}, {"targets": TEXT}), batching, seed=1)
+
+
+def test_augmented_texts_are_equal_on_resume_and_differ_between_epochs(make_shards, tmp_path):
+    draw, words = np.random.default_rng(0), "garden the playing house walks on".split()
+    encoder = SubwordEncoder.train([" ".join(words)] * 50, 330, tmp_path / "vocab.subwords")
+    texts = [" ".join(draw.choice(words, 6)) for _ in range(60)]
+    shards = make_shards(
+        [{"inputs": [*encoder.encode(text), EOS], "targets": [2]} for text in texts]
+    )
+    features = Features({"inputs": Text(encoder)}, {"targets": TEXT})
+    kinds = ("typos", "case", "swap_words", "delete_words", "mask_spans", "sample_subwords")
+    batching = Batching.of(Plain(), HPARAMS.replace(text_augmentation=kinds))
+
+    def batches(start, workers):
+        source = TrainBatches(shards, features, batching, seed=3, start=start, workers=workers)
+        return take(source, 20 - start)
+
+    whole = batches(0, 0)
+    for start, workers in ((0, 3), (7, 0), (13, 2)):
+        assert same(batches(start, workers), whole[start:])
+    stored = {tuple(row["inputs"]) for row in shards.rows}
+    seen = [tuple(i for i in ids.tolist() if i) for one in whole for ids in one["inputs"]]
+    assert len([one for one in seen if one not in stored]) > 0.7 * len(seen)
+    assert len(set(seen)) > 1.2 * len(texts)
+    held_out = EvalBatches(shards, features, batching, workers=0)
+    assert {
+        tuple(i for i in ids.tolist() if i) for one in held_out for ids in one["inputs"]
+    } == stored
