@@ -19,7 +19,6 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     Features,
-    MaskedTokens,
     MultiLabel,
     Real,
     SoftLabel,
@@ -98,9 +97,9 @@ class _Pretrained(T2TModel):
         self._inputs = list(select_texts(features.inputs))
         self.network = PretrainedNetwork(hparams.architecture(), self.auto_class())
         self.network.check_reads(features)
-        for name, target in features.targets.items():
-            if isinstance(target, MaskedTokens):
-                modality: Any = self.modality(name)
+        for name in features.targets:
+            modality: Any = self.modality(name)
+            if hasattr(modality, "share"):  # of hidden tokens
                 table = self.network.inner.get_input_embeddings().weight
                 modality.share(table, self.network.order)
 
