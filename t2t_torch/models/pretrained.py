@@ -102,6 +102,8 @@ class _Pretrained(T2TModel):
             if hasattr(modality, "share"):  # of hidden tokens
                 table = self.network.inner.get_input_embeddings().weight
                 modality.share(table, self.network.order)
+                # The table's first name, by which it is stored, is that in the network.
+                self._modules["modalities"] = self._modules.pop("modalities")
 
     def auto_class(self) -> str:
         """Returns the name of the class of transformers that builds the network."""
