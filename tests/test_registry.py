@@ -78,7 +78,7 @@ def test_problem_names_come_apart_as_in_tensor2tensor(case: dict[str, Any]) -> N
             parse_problem_name(case["name"])
     else:
         spec = parse_problem_name(case["name"])
-        assert spec == (case["base_name"], case["was_reversed"], case["was_copy"])
+        assert spec == (case["base_name"], case["was_reversed"], case["was_copy"], "")
 
 
 @pytest.mark.parametrize("case", GOLDEN["get_problem_name"])

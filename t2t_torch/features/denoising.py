@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,10 @@ from t2t_torch.errors import DataError, HParamsError, UsageError
 from t2t_torch.features.feature import ExampleChange, Features
 from t2t_torch.features.label import Tags
 from t2t_torch.features.text import Text, TreeFeature
-from t2t_torch.hparam import NoiseHParams
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import NoiseHParams
 
 Ids = npt.NDArray[Any]
 
@@ -81,8 +83,7 @@ def corrupted(features: Features, kind: str) -> Features:
     count = _NUM_MARKS if kind == "spans" else 1
     text = replace(text, num_marks=0 if _known_marks(text.encoder, kind) else count)
     target = MaskedTokens(text.encoder, num_marks=text.num_marks) if kind == "masked" else text
-    column = features.columns[name]
-    both = {"inputs": column, "targets": column}
+    both = dict.fromkeys(("inputs", "targets"), features.columns[name])
     return Features({"inputs": text}, {"targets": target}, stored_as=both)
 
 
@@ -93,7 +94,7 @@ def check_read(hparams: NoiseHParams, kind: str) -> None:
       hparams: the settings.
       kind: "masked", "spans" or "noised"; "" for any other problem.
     """
-    fields = NoiseHParams.model_fields
+    fields = type(hparams).model_fields
     wrong = [
         name
         for name, kinds in _READ_BY.items()

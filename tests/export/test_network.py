@@ -207,7 +207,7 @@ def test_an_answer_that_no_graph_gives_is_refused_with_the_reason(name, why):
         features=features,
         info=SimpleNamespace(task=SimpleNamespace(model=name)),
         model=SimpleNamespace(searches=True),
-        problem=SimpleNamespace(full_name="asked"),
+        problem=SimpleNamespace(full_name="asked", corruption=""),
     )
     with pytest.raises(ExportError, match=f"(?s){why}.*t2t-decoder"):
         check_exportable(loaded)

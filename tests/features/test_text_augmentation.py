@@ -81,7 +81,7 @@ def test_typos_leave_digits_and_the_beginnings_of_words_to_one_of_three_errors()
 @pytest.mark.parametrize("unknown", [True, False])
 def test_spans_of_a_share_of_the_ids_are_hidden(unknown):
     tokens = ["<pad>", "<EOS>", "[CLS]", "[UNK]", *(f"w{i}" for i in range(500))]
-    encoder = PieceEncoder(tokens, 3 if unknown else None, SpaceSplitter(), silent=[2], first=[2])
+    encoder = PieceEncoder(tokens, 3 if unknown else None, SpaceSplitter(), silent=[2])
     ids = [2, *range(4, 504), EOS]
     made = [changed(["mask_spans:0.3"], ids, encoder, seed) for seed in range(20)]
     shares = [sum(one == 3 for one in its) / 500 for its in made]
@@ -117,7 +117,7 @@ def test_pieces_with_marks_of_words_are_split_to_pieces_with_marks():
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made.decoder = tokenizers.decoders.WordPiece()
-    encoder = PieceEncoder(tokens, 3, HuggingFacePieces(made.to_str()), silent=[2], first=[2])
+    encoder = PieceEncoder(tokens, 3, HuggingFacePieces(made.to_str()), silent=[2])
     sample = kinds.subword_sampler(encoder)
     ids = np.array([2, 4, 7, 3])
     assert sample(ids, np.random.default_rng(0), 1.0) == [2, 5, 7, 8, 9, 3]
