@@ -26,11 +26,8 @@ OPTIONS = frozenset("kind labels problem decode_hparams".split())
 _NOT_READ: Mapping[str, Any] = {
     "do_sample": False,
     "repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0,
     "bad_words_ids": None,
     "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "sequence_bias": None,
 }
 """Settings of `generate` that change outputs and have no counterpart, with their defaults."""
 
@@ -82,8 +79,9 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.pieces"
     decoding: dict[str, Any] = {}
+    search = {**config, **huggingface.optional_json(source / "generation_config.json")}
     if not labels:
-        decoding = _decoding(source, config, len(its.start) if kind == "text2text" else 0)
+        decoding = _decoding(source, search, len(its.start) if kind == "text2text" else 0)
         if hparams.max_positions and kind == "text2text":
             decoding["max_length"] = hparams.max_positions
     return ImportedRun(
@@ -95,7 +93,11 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         declaration=declaration_of(name, kind, dict.fromkeys(fields, file), labels=labels),
         vocabularies={file: folder.vocabulary},
         decode_hparams=decoding,
-        ignored=[] if labels else _ignored(source, config),
+        ignored=[
+            f"{name}={search[name]!r}"
+            for name, default in _NOT_READ.items()
+            if not labels and search.get(name) not in (None, default)
+        ],
     )
 
 
@@ -129,28 +131,17 @@ def _kind(
     )
 
 
-def _ignored(source: Path, config: Mapping[str, Any]) -> list[str]:
-    """Returns the settings of `generate` by which outputs differ from those of transformers."""
-    search = {**config, **huggingface.optional_json(source / "generation_config.json")}
-    return [
-        f"{name}={search[name]!r}"
-        for name, default in _NOT_READ.items()
-        if search.get(name) not in (None, default)
-    ]
-
-
-def _decoding(source: Path, config: Mapping[str, Any], start: int) -> dict[str, Any]:
+def _decoding(source: Path, search: Mapping[str, Any], start: int) -> dict[str, Any]:
     """Returns the settings of `generate` that decoding has, too.
 
     Args:
       source: the folder.
-      config: its configuration.
+      search: settings of `generate`, and of the model.
       start: number of ids that a decoder reads first; 0 of a language model.
     """
-    search = {**config, **huggingface.optional_json(source / "generation_config.json")}
-    longest = int(search.get("max_length") or 20)
-    settings = huggingface.generation_settings(source, config, beams=1, longest=longest - start)
+    longest = int(search.get("max_length") or 20) - start
+    settings = huggingface.generation_settings(source, search, beams=1, longest=longest)
     for name in ("no_repeat_ngram_size", "min_length"):
         if value := int(search.get(name) or 0):
             settings[name] = value
-    return settings if start else {**settings, "force_eos": False}
+    return {**settings, "force_eos": search.get("forced_eos_token_id") is not None}

@@ -67,7 +67,7 @@ class PretrainedNetwork(nn.Module):
                 f"transformers {transformers.__version__} cannot build this "
                 f"{architecture.config.get('model_type')} as {kind}: {str(error).splitlines()[0]}"
             ) from None
-        if getattr(self.inner, "pooler", None) is not None:
+        if kind == "AutoModel" and getattr(self.inner, "pooler", None) is not None:
             self.inner.pooler = None  # nothing reads it, and distributed runs need all gradients
         _replace_dropout(self.inner)
         self._arguments = frozenset(inspect.signature(self.inner.forward).parameters)
@@ -189,8 +189,10 @@ class PretrainedNetwork(nn.Module):
 
     def head_logits(self, joined: JoinedTexts) -> Tensor:
         """Returns the logits of the labels of each row, [B, C], or of each position, [B, L, C]."""
-        padding = self.inner.config.pad_token_id  # heads may look for the last id before it
-        ids = joined.ids if padding is None else joined.ids.masked_fill(~joined.mask, padding)
+        config = self.inner.config
+        if config.pad_token_id is None:  # heads may look for the last id before it
+            config.pad_token_id = self.architecture.special[0]
+        ids = joined.ids.masked_fill(~joined.mask, config.pad_token_id)
         inner = self.inner
         logits: Tensor = inner(**self._given(dataclasses.replace(joined, ids=ids))).logits
         return logits

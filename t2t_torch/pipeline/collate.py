@@ -23,6 +23,7 @@ from t2t_torch.features import (
     Text,
     TreeFeature,
     Turns,
+    WordStarts,
 )
 from t2t_torch.features.feature import count_positions, select_measured
 from t2t_torch.layers.tree import ValidTransitions
@@ -165,6 +166,11 @@ def _random_texts(feature: Text, lengths: list[int], generator: Generator) -> Te
     if feature.add_eos:
         ids[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = EOS
     return ids
+
+
+@random_values.register(WordStarts)
+def _(feature: WordStarts, lengths: list[int], generator: Generator) -> Tensor:
+    return torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
 
 
 @random_values.register(Turns)

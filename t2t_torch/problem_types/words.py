@@ -135,7 +135,7 @@ class WordProblem(TextProblem):
                 self.words_field, entries, width=self.gazetteer_width
             )
             notes["gazetteer_weights"] = weights
-        if self.vocab_type not in (VocabType.WORD, VocabType.TOKEN):
+        if not str(self.vocab_filename).endswith((".words", ".tokens")):
             field = self.words_field
             notes[f"{field}_starts"] = features.WordStarts(field, Words(self.encoder(directory)))
         return notes

@@ -44,6 +44,8 @@ def test_a_classifier_gives_the_same_probabilities(family, tmp_path):
     t2t.import_run(tmp_path / "old", tmp_path / "run")
     shutil.rmtree(tmp_path / "old")  # the run needs it no more
     for text, answer in zip(TEXTS, t2t.load(tmp_path / "run").predict(TEXTS), strict=True):
+        if family == "gpt2" and not text:
+            continue  # transformers reads no text without ids
         with torch.inference_mode():
             logits = theirs(**tokenizer(text, return_tensors="pt")).logits[0]
         expected = dict(zip(LABELS["id2label"].values(), logits.softmax(-1).tolist(), strict=True))
@@ -175,12 +177,11 @@ def continued(run, items, settings):
     return [one.hypotheses for one in predictions]
 
 
-@pytest.mark.parametrize("family", ["bart", pytest.param("t5", marks=pytest.mark.slow)])
-def test_an_encoder_decoder_writes_the_same_texts(family, tmp_path):
-    theirs, tokenizer = save_model(family, tmp_path / "old", "AutoModelForSeq2SeqLM")
+def test_an_encoder_decoder_writes_the_same_texts(tmp_path):
+    theirs, tokenizer = save_model("bart", tmp_path / "old", "AutoModelForSeq2SeqLM")
     settings = {"max_length": 13, "num_beams": 2, "no_repeat_ngram_size": 2, "do_sample": True}
-    if family == "bart":
-        settings["forced_bos_token_id"] = tokenizer.bos_token_id
+    settings["forced_bos_token_id"] = tokenizer.bos_token_id
+    settings["forced_eos_token_id"] = tokenizer.eos_token_id
     (tmp_path / "old" / "generation_config.json").write_text(json.dumps(settings))
     report = t2t.import_run(tmp_path / "old", tmp_path / "run")
     assert "do_sample=True" in str(report)
