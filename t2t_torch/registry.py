@@ -136,9 +136,8 @@ def parse_problem_name(name: str) -> ProblemSpec:
     Raises:
       RegistryError: a suffix is repeated.
     """
-    own = _knows("problem", name)
-    for kind in () if own else CORRUPTIONS:
-        if name.endswith(f"_{kind}"):
+    for kind in CORRUPTIONS:
+        if name.endswith(f"_{kind}") and not _knows("problem", name):
             base = name.removesuffix(f"_{kind}")
             _check_last(base, name)
             return ProblemSpec(base, False, False, kind)

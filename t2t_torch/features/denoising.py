@@ -15,6 +15,7 @@ A text is corrupted each time that it is read.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[Any]
 
-_NUM_MARKS = 100  # as T5 has
-_READ_BY = {
-    "noise_density": ("masked", "spans", "noised"),
-    "mean_span_length": ("spans", "noised"),
-    "mask_whole_words": ("masked",),
-    "mask_random_share": ("masked",),
-    "mask_kept_share": ("masked",),
-    "permute_sentences": ("noised",),
-}
 _MASKS = ("[MASK]", "<mask>")
 
 
@@ -80,11 +72,10 @@ def corrupted(features: Features, kind: str) -> Features:
             f"{', '.join(texts) or 'none'}. Name a problem with one text, such as a language model."
         )
     ((name, text),) = texts.items()
-    count = _NUM_MARKS if kind == "spans" else 1
-    text = replace(text, num_marks=0 if _known_marks(text.encoder, kind) else count)
-    target = MaskedTokens(text.encoder, num_marks=text.num_marks) if kind == "masked" else text
+    noise = _KINDS[kind]
+    text = replace(text, num_marks=0 if _known_marks(text.encoder, noise) else noise.num_marks)
     both = dict.fromkeys(("inputs", "targets"), features.columns[name])
-    return Features({"inputs": text}, {"targets": target}, stored_as=both)
+    return Features({"inputs": text}, {"targets": noise.target(text)}, stored_as=both)
 
 
 def check_read(hparams: NoiseHParams, kind: str) -> None:
@@ -94,18 +85,15 @@ def check_read(hparams: NoiseHParams, kind: str) -> None:
       hparams: the settings.
       kind: "masked", "spans" or "noised"; "" for any other problem.
     """
-    fields = type(hparams).model_fields
-    wrong = [
-        name
-        for name, kinds in _READ_BY.items()
-        if kind not in kinds and getattr(hparams, name) != fields[name].default
-    ]
-    if wrong:
-        raise HParamsError(
-            f"{wrong[0]}={getattr(hparams, wrong[0])}: only problems whose names end in "
-            f"{' or '.join(f'_{one}' for one in _READ_BY[wrong[0]])} read it. Leave it out, or "
-            "name such a problem."
-        )
+    fields, own = type(hparams).model_fields, _KINDS[kind].reads if kind else ()
+    for name in dict.fromkeys(name for noise in _KINDS.values() for name in noise.reads):
+        value = getattr(hparams, name)
+        if name not in own and value != fields[name].default:
+            readers = (f"_{other}" for other, noise in _KINDS.items() if name in noise.reads)
+            raise HParamsError(
+                f"{name}={value}: only problems whose names end in {' or '.join(readers)} read it. "
+                "Leave it out, or name such a problem."
+            )
 
 
 @dataclass(frozen=True)
@@ -128,25 +116,20 @@ class Corruption(ExampleChange):
                 f"mask_random_share={random} and mask_kept_share={kept} are more than 1 together."
             )
         text: Any = features.inputs["inputs"]
-        first = text.encoder.vocab_size
-        marks = _known_marks(text.encoder, self.kind) or [*range(first, first + text.num_marks)]
-        function = {"masked": _MaskNoise, "spans": _SpanNoise, "noised": _TextNoise}[self.kind]
-        return function(text.encoder, marks, self.hparams)
+        first, noise = text.encoder.vocab_size, _KINDS[self.kind]
+        marks = _known_marks(text.encoder, noise) or [*range(first, first + text.num_marks)]
+        return noise(text.encoder, marks, self.hparams)
 
 
-def _known_marks(encoder: TextEncoder, kind: str) -> list[int]:
+def _known_marks(encoder: TextEncoder, noise: type[_Noise]) -> list[int]:
     """Returns the ids that the vocabulary of a pretrained model has for marks; [] without any."""
     tokens = list(getattr(encoder, "tokens", ()))
     silent: frozenset[int] = getattr(encoder, "silent", frozenset())  # others are words
-    names: tuple[str, ...] = _MASKS
-    if kind == "spans":
-        names = tuple(f"<extra_id_{number}>" for number in range(_NUM_MARKS))
     special = {tokens[number]: number for number in silent}
-    known = [special[name] for name in names if name in special]
-    return known if kind == "spans" else known[:1]
+    return [special[name] for name in noise.names if name in special][: noise.num_marks]
 
 
-class _Noise:
+class _Noise(ABC):
     """Base class of the functions that corrupt examples.
 
     Args:
@@ -156,9 +139,15 @@ class _Noise:
 
     Attributes:
       density: default of `noise_density`.
+      reads: settings that it reads.
+      names: names of marks in vocabularies of pretrained models.
+      num_marks: number of marks.
     """
 
     density: ClassVar[float] = 0.15
+    reads: ClassVar[tuple[str, ...]] = ()
+    names: ClassVar[tuple[str, ...]] = _MASKS
+    num_marks: ClassVar[int] = 1
 
     def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
         self.encoder, self.marks, self.hparams = encoder, marks, hparams
@@ -175,9 +164,14 @@ class _Noise:
             "targets": np.concatenate([targets, self.ending(ids[size:])]),
         }
 
+    @abstractmethod
     def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Returns the inputs and the targets of a text, both without `EOS`."""
-        raise NotImplementedError
+
+    @classmethod
+    def target(cls, text: Text) -> Text:
+        """Returns the feature of what is restored of a text."""
+        return text
 
     def ending(self, end: Ids) -> Ids:
         """Returns the end of the targets, given that of the text: its `EOS`, or nothing."""
@@ -190,6 +184,13 @@ class _Noise:
 
 class _MaskNoise(_Noise):
     """Hides tokens, of whole words; the model gives each of them."""
+
+    reads = ("noise_density", "mask_whole_words", "mask_random_share", "mask_kept_share")
+
+    @classmethod
+    def target(cls, text: Text) -> Text:
+        """Returns the feature of the hidden tokens."""
+        return MaskedTokens(text.encoder, num_marks=text.num_marks)
 
     def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
         super().__init__(encoder, marks, hparams)
@@ -228,6 +229,10 @@ class _SpanNoise(_Noise):
     Texts of one or two tokens are left as they are.
     """
 
+    reads = ("noise_density", "mean_span_length")
+    num_marks = 100  # as T5 has
+    names = tuple(f"<extra_id_{number}>" for number in range(100))
+
     def corrupt(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Returns the rest of the text with marks, and the spans after their marks."""
         hidden = self.count(len(ids)) if len(ids) else 0
@@ -248,6 +253,7 @@ class _TextNoise(_Noise):
     """Permutes sentences and replaces spans by marks; the model writes the text."""
 
     density: ClassVar[float] = 0.3
+    reads = ("noise_density", "mean_span_length", "permute_sentences")
 
     def __init__(self, encoder: TextEncoder, marks: list[int], hparams: NoiseHParams) -> None:
         super().__init__(encoder, marks, hparams)
@@ -270,6 +276,13 @@ class _TextNoise(_Noise):
         gaps = np.sort(rng.choice(len(ids) - sum(sizes) + 1, len(sizes), replace=False))
         marks = self.marks * len(sizes)
         return _with_marks(text, gaps, rng.permutation(sizes).astype(int), marks)[0], ids
+
+
+_KINDS: Mapping[str, type[_Noise]] = {
+    "masked": _MaskNoise,
+    "spans": _SpanNoise,
+    "noised": _TextNoise,
+}
 
 
 def _with_marks(ids: Ids, gaps: Ids, sizes: Ids, marks: Sequence[int]) -> tuple[Ids, Ids]:

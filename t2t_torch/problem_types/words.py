@@ -128,15 +128,12 @@ class WordProblem(TextProblem):
 
     def word_notes(self, directory: Path) -> dict[str, Feature]:
         """Returns the word starts, unless each word has one id, and the weights if present."""
-        notes = self.weights()
+        notes, field = self.weights(), self.words_field
         if self.gazetteer:
-            entries = self.learnt_labels(directory, "gazetteer")
-            weights = features.GazetteerWeights(
-                self.words_field, entries, width=self.gazetteer_width
-            )
-            notes["gazetteer_weights"] = weights
-        if not str(self.vocab_filename).endswith((".words", ".tokens")):
-            field = self.words_field
+            entries, width = self.learnt_labels(directory, "gazetteer"), self.gazetteer_width
+            notes["gazetteer_weights"] = features.GazetteerWeights(field, entries, width=width)
+        file = self.vocabularies.get(field, self.vocab_filename) or ""
+        if not file.endswith((".words", ".tokens")):  # a word may have several ids
             notes[f"{field}_starts"] = features.WordStarts(field, Words(self.encoder(directory)))
         return notes
 
