@@ -278,11 +278,8 @@ class _TextNoise(_Noise):
         return _with_marks(text, gaps, rng.permutation(sizes).astype(int), marks)[0], ids
 
 
-_KINDS: Mapping[str, type[_Noise]] = {
-    "masked": _MaskNoise,
-    "spans": _SpanNoise,
-    "noised": _TextNoise,
-}
+_KINDS: Mapping[str, type[_Noise]]
+_KINDS = {"masked": _MaskNoise, "spans": _SpanNoise, "noised": _TextNoise}
 
 
 def _with_marks(ids: Ids, gaps: Ids, sizes: Ids, marks: Sequence[int]) -> tuple[Ids, Ids]:

@@ -54,16 +54,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     folder = PretrainedFolder(str(source))
     config = {**folder.config, "num_labels": folder.settings.num_labels}
     kind, model, auto = _kind(source, config, settings)
-    labels: list[str] = []
-    if model == "pretrained_encoder":
-        named = {int(number): str(name) for number, name in folder.settings.id2label.items()}
-        usual = [named[number] for number in sorted(named)]
-        if [*sorted(named)] != [*range(len(named))] or len({*usual}) < len(usual):
-            raise HParamsError(
-                f"id2label in {source / 'config.json'} should have one name for each class, "
-                f"numbered from 0: {named}. Correct it."
-            )
-        labels = class_names(len(named), settings, usual)
+    labels = _labels(folder, settings) if model == "pretrained_encoder" else []
     hparams: Any = registry.hparams(f"{model}_base").replace(pretrained=str(source))
     if labels:
         hparams = hparams.replace(pretrained_head=True)
@@ -99,6 +90,18 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
             if not labels and search.get(name) not in (None, default)
         ],
     )
+
+
+def _labels(folder: PretrainedFolder, settings: ImportSettings) -> list[str]:
+    """Returns the names of the classes, by their numbers."""
+    named = {int(number): str(name) for number, name in folder.settings.id2label.items()}
+    usual = [named[number] for number in sorted(named)]
+    if [*sorted(named)] != [*range(len(named))] or len({*usual}) < len(usual):
+        raise HParamsError(
+            f"id2label in {folder.path / 'config.json'} should have one name for each class, "
+            f"numbered from 0: {named}. Correct it."
+        )
+    return class_names(len(named), settings, usual)
 
 
 def _kind(
