@@ -629,8 +629,9 @@ class RegularizationHParams(Params):
     )
     mixup_alpha: float = hp(
         0.0,
-        "Training pictures are mixed in pairs, and their losses: with weights w and 1 - w, where w "
-        "is drawn from Beta(alpha, alpha) for each batch.  0: none.",
+        "Training pictures, or the states of whole texts, are mixed in pairs, and their losses: "
+        "with weights w and 1 - w, where w is drawn from Beta(alpha, alpha) for each batch.  0: "
+        "none.",
         low=0,
     )
     clip_grad_norm: float = hp(

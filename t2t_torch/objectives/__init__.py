@@ -2,7 +2,7 @@
 
 `objective.Objective(model)(batch)` returns the training losses of a batch.  It
 
-1. changes the batch (`batches.py`): mixed pictures (`mixup_alpha`), samples in place of targets
+1. changes the batch (`batches.py`): mixed examples (`mixup_alpha`), samples in place of targets
    (`scheduled_sampling_prob`),
 2. runs the body of the model, twice for R-Drop (`r_drop_alpha`), and that of a teacher
    (`distill_from`), once more with noise on the embeddings (`r3f_weight`), and where the loss is

@@ -1,22 +1,24 @@
-"""Changes of a training batch: samples in place of targets, and mixed pictures.
+"""Changes of a training batch: samples in place of targets, and mixed examples.
 
 Scheduled sampling: Bengio et al. 2015, arXiv:1506.03099, in the parallel form of Duckworth et al.
 2019, arXiv:1906.04331, with tensor2tensor's hyperparameters: a teacher-forced pass predicts every
 target from the previous ones, and the next pass reads samples in place of some of them.
 
-Mixup: Zhang et al. 2018, arXiv:1710.09412.
+Mixup: Zhang et al. 2018, arXiv:1710.09412; of the states of texts, Guo et al. 2019,
+arXiv:1905.08941.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.features.feature import select_sequences
 from t2t_torch.hparam import HParams, ScheduledSamplingHParams
 from t2t_torch.loss import Loss
 from t2t_torch.model import T2TModel, own_top
@@ -105,32 +107,42 @@ def warmup_factor(schedule: str, step: int, steps: int) -> float:
     return _LEAST + (1.0 - _LEAST) * done
 
 
-def mix_pictures(
+def mix_examples(
     batch: dict[str, Tensor], features: Features, alpha: float
-) -> list[tuple[float, dict[str, Tensor]]]:
-    """Mixes each picture with another of the batch.
+) -> tuple[list[tuple[float, dict[str, Tensor]]], Callable[[Tensor], Tensor]]:
+    """Mixes each example with another of the batch: pictures, or else the states of all inputs.
 
     Args:
       batch: features as the pipeline produces them.
-      features: features of the problem; all inputs are pictures.
+      features: features of the problem.
       alpha: both parameters of the Beta distribution from which the weight is drawn; 0 to mix
         nothing.
 
     Returns:
-      Views of the batch with the weights of their losses, from 0 to 1: the mixed pictures with the
-      targets of the first of each pair, and with those of the second; or the batch alone.
+      Views of the batch with the weights of their losses, from 0 to 1: with the targets of the
+      first of each pair, and with those of the second, or the batch alone; and a function that
+      mixes the states that a target is predicted from, [B, ...].
     """
     if not alpha:
-        return [(1.0, batch)]
+        return [(1.0, batch)], lambda states: states
     share = float(torch.distributions.Beta(alpha, alpha).sample())
-    size = len(next(iter(batch.values())))
-    partner = torch.randperm(size)
+    partner = torch.randperm(len(next(iter(batch.values()))))
     other = {name: values[partner.to(values.device)] for name, values in batch.items()}
-    pictures = {
-        name: share * batch[name].float() + (1.0 - share) * other[name].float()
-        for name in features.inputs
-    }
-    return [(share, {**batch, **pictures}), (1.0 - share, {**other, **pictures})]
+
+    def mix(values: Tensor) -> Tensor:
+        return share * values + (1.0 - share) * values[partner.to(values.device)]
+
+    if not _are_pictures(features):
+        return [(share, batch), (1.0 - share, other)], mix
+    pictures = {name: mix(batch[name].float()) for name in features.inputs}
+    views = [(share, {**batch, **pictures}), (1.0 - share, {**other, **pictures})]
+    return views, lambda states: states
+
+
+def _are_pictures(features: Features) -> bool:
+    """Returns True if all inputs are pictures."""
+    specs = [one.input_spec(name, features) for name, one in features.inputs.items()]
+    return bool(specs) and all(spec.kind == "image" for spec in specs)
 
 
 def mix_losses(views: Sequence[tuple[float, Loss]]) -> Loss:
@@ -150,13 +162,14 @@ def check_changes(hparams: HParams, features: Features) -> None:
     Raises:
       HParamsError: they cannot.
     """
-    inputs = features.inputs.items()
-    others = [name for name, one in inputs if one.input_spec(name, features).kind != "image"]
-    if hparams.mixup_alpha and (others or not features.inputs):
-        raise HParamsError(
-            f"mixup_alpha={hparams.mixup_alpha} mixes pictures, and the inputs are "
-            f"{', '.join(others) or 'none'}. Set mixup_alpha=0."
-        )
+    if hparams.mixup_alpha and not _are_pictures(features):
+        targets = features.targets
+        places = [*select_sequences(targets), *(n for n, one in targets.items() if one.refers_to)]
+        if places or hparams.distill_from:
+            raise HParamsError(
+                f"mixup_alpha={hparams.mixup_alpha} mixes pictures, or the states of whole "
+                f"examples, not {places[0] if places else 'distill_from'}. Set mixup_alpha=0."
+            )
     for target, feature in features.targets.items():
         if hparams.scheduled_sampling_prob and not feature.is_text:
             raise HParamsError(

@@ -21,7 +21,7 @@ from t2t_torch.loss import ItemTerms, Loss, TargetOutputs, TeacherOutput, averag
 from t2t_torch.modality import Modality, modality_of
 from t2t_torch.model import Output, T2TModel, add_penalties, target_outputs
 from t2t_torch.objectives import perturbations
-from t2t_torch.objectives.batches import ScheduledSampling, check_changes, mix_losses, mix_pictures
+from t2t_torch.objectives.batches import ScheduledSampling, check_changes, mix_examples, mix_losses
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble
@@ -77,13 +77,18 @@ class Objective(nn.Module):
         if not self.training:
             output: Output = model(batch)
             return output
-        views = mix_pictures(batch, model.features, self._mixup_alpha)
+        views, mix = mix_examples(batch, model.features, self._mixup_alpha)
         seen = read = views[0][1]
         if self.scheduled_sampling is not None:
             read = self.scheduled_sampling(model, seen)
+
+        def states() -> dict[str, Hidden]:
+            made = model.hidden_states(read).items()
+            return {name: dataclasses.replace(one, states=mix(one.states)) for name, one in made}
+
         with self._adversary.watching() if self._adversary else contextlib.nullcontext():
-            passes = [model.hidden_states(read)]
-        passes += [model.hidden_states(read) for _ in range(self._passes - 1)]
+            passes = [states()]
+        passes += [states() for _ in range(self._passes - 1)]
         taught = self._teach(seen, passes[0])
         parts: dict[str, list[tuple[float, Loss]]] = {}
         for share, gold in views:
@@ -101,13 +106,13 @@ class Objective(nn.Module):
         if self._embeddings is not None and model.hparams.r3f_weight:
             move = functools.partial(perturbations.noise, model.hparams)
             with self._embeddings.moved(move):
-                noisy = model.hidden_states(read)
+                noisy = states()
             losses = _added(losses, self._divergences(views, passes[0], noisy), 1.0)
         if self._adversary is not None:
             more: dict[str, Loss] = {}
 
             def perturbed() -> Tensor:
-                more.update(self._losses_of_data(views, model.hidden_states(read)))
+                more.update(self._losses_of_data(views, states()))
                 return _sum(more)
 
             self._adversary.loss(_sum(losses), perturbed)
@@ -137,7 +142,7 @@ class Objective(nn.Module):
     ) -> dict[str, Loss]:
         """Returns the weighed terms of R3F by target."""
         model, losses = self.model, {}
-        gold = views[0][1]  # texts are not mixed
+        gold = views[0][1]  # for the weights of examples
         term = functools.partial(perturbations.r3f, model.hparams.r3f_weight)
         for target in model.features.targets:
             modality = model.modality(target)

@@ -15,13 +15,13 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.declaration.problem import problem_class
 from t2t_torch.errors import DataError, HParamsError, RegistryError
-from t2t_torch.features import ClassLabel, Features, Image, Text
+from t2t_torch.features import ClassLabel, Features, Image
 from t2t_torch.mode import Split
-from t2t_torch.objectives.batches import mix_pictures
+from t2t_torch.objectives.batches import mix_examples
 from t2t_torch.objectives.objective import Objective
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 pictures = pytest.importorskip("PIL.Image")
 
@@ -131,7 +131,7 @@ def test_mixed_pictures_have_the_losses_of_both_labels() -> None:
     torch.manual_seed(5)
     loss = Objective(model)(batch).losses["targets"]
     torch.manual_seed(5)
-    mixed = mix_pictures(batch, FEATURES, 0.4)
+    mixed, _ = mix_examples(batch, FEATURES, 0.4)
     model.eval()
     (share, first), (rest, second) = (
         (share, model(view).losses["targets"].sum) for share, view in mixed
@@ -140,11 +140,3 @@ def test_mixed_pictures_have_the_losses_of_both_labels() -> None:
     expected = share * first + rest * second
     torch.testing.assert_close(loss.sum, expected)
     torch.testing.assert_close(loss.weight, torch.tensor(5.0))
-
-
-def test_texts_are_not_mixed() -> None:
-    features = Features({"inputs": Text(ByteEncoder())}, {"targets": ClassLabel(LABELS)})
-    hparams = registry.hparams("transformer_encoder_tiny").replace(mixup_alpha=0.4)
-    model = registry.model("transformer_encoder")(hparams, features)
-    with pytest.raises(HParamsError, match="mixes pictures, and the inputs are inputs"):
-        Objective(model)
