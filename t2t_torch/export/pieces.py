@@ -61,6 +61,7 @@ from t2t_torch.export.strings import (
     texts_of,
     tokens,
 )
+from t2t_torch.export.trie import PieceTrie
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.pieces import (
@@ -76,106 +77,6 @@ IntArray = npt.NDArray[np.int64]
 
 _BLOCK = 256  # neighboring characters, which are often unchanged or removed all
 _META_SPACE = "\u2581"
-
-_ROOT = 0
-_NO = -1
-
-
-class Cut(NamedTuple):
-    """Segmentation of a sequence of symbols.
-
-    Attributes:
-      begins: mask of the starts of pieces, [N] bool.
-      ids: id of the longest piece that begins at each position, -1 for none, [N] int64.
-    """
-
-    begins: Proxy
-    ids: Proxy
-
-
-class PieceTrie:
-    """Trie for greedy longest-match segmentation from the left: `subtoken_learner.cut`.
-
-    Args:
-      pieces: nonempty symbols of each piece, and its id.
-      num_symbols: number of symbols; they are 0, 1, 2 etc.
-    """
-
-    def __init__(self, pieces: Mapping[tuple[int, ...], int], num_symbols: int) -> None:
-        self._branches = num_symbols + 1
-        self._edges: dict[int, int] = {}  # next node by node and symbol
-        ids = [_NO]  # id of the piece that ends at each node
-        for symbols, identity in pieces.items():
-            node = _ROOT
-            for symbol in symbols:
-                edge = node * self._branches + symbol
-                if edge not in self._edges:
-                    self._edges[edge] = len(ids)
-                    ids.append(_NO)
-                node = self._edges[edge]
-            ids[node] = identity
-        self._ids = np.array(ids)
-
-    def cut(self, symbols: Proxy, starts: Proxy) -> Cut:
-        """Returns the segmentation of tokens.
-
-        Args:
-          symbols: symbols of the concatenated tokens, [N] int64; pieces have the last symbol of a
-            token only at their end.
-          starts: mask of the starts of tokens, [N] bool.
-        """
-        ids, lengths = self._longest(symbols)
-        return Cut(_reached(starts, places(symbols) + lengths), ids)
-
-    def _longest(self, symbols: Proxy) -> tuple[Proxy, Proxy]:
-        """Returns the id and length of the longest piece at each position; length 0 for none.
-
-        All positions descend the trie in parallel, one symbol per iteration, until all have ended.
-        """
-        # Appends a symbol that no piece has, which ends every match.
-        longer = symbols.Pad([0, 1], self._branches - 1)
-
-        def descend(
-            body: Graph, turn: Proxy, node: Proxy, place: Proxy, ids: Proxy, lengths: Proxy
-        ) -> tuple[Proxy, ...]:
-            node = look_up(node * self._branches + longer[place + turn], self._edges, _NO)
-            goes_on = node > _ROOT
-            node, place = (one.Compress(goes_on, axis=0) for one in (node, place))
-            piece_ids = take(self._ids, node)
-            is_piece = piece_ids >= 0
-            at, piece_ids = (one.Compress(is_piece, axis=0) for one in (place, piece_ids))
-            ids = ids.ScatterElements(at, piece_ids)
-            lengths = lengths.ScatterElements(at, (turn + 1).Expand(at.Shape()))
-            return any_true(goes_on), node, place, ids, lengths
-
-        zeros = symbols * 0
-        begin = (zeros, places(symbols), zeros - 1, zeros)
-        _, _, ids, lengths = loop(symbols.graph, descend, *begin, kinds=[LINE] * 4)
-        return ids, lengths
-
-
-def _reached(starts: Proxy, following: Proxy) -> Proxy:
-    """Returns a mask of the positions reachable from any start.
-
-    The step width doubles in each iteration, until an iteration reaches no new position.
-
-    Args:
-      starts: [N] bool.
-      following: next position of each, N for the end, [N] int64.
-
-    Returns:
-      [N] bool.
-    """
-
-    def widen(body: Graph, turn: Proxy, met: Proxy, step: Proxy) -> tuple[Proxy, ...]:
-        ahead = step.Compress(met == 1, axis=0)
-        now = met.ScatterElements(ahead, combine("Expand", 1, ahead.Shape()))
-        return any_true(now > met), now, step[step]
-
-    met, beyond = starts.integers().Pad([0, 1], 0), starts.Shape()
-    step = following.Concat(beyond, axis=0)
-    met, _ = loop(starts.graph, widen, met, step, kinds=[LINE] * 2)
-    return met[:beyond] == 1
 
 
 def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
@@ -648,8 +549,8 @@ class SubtokenGraph(EncoderGraph):
         letters = field.letters
         flat, row = _nonempty(letters)
         kinds = flat.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
-        first = row != shifted(row, -1, _NO)
-        last = row != shifted(row, 1, _NO)
+        first = row != shifted(row, -1, NONE)
+        last = row != shifted(row, 1, NONE)
         space = flat == " "
         lone = space & (shifted(kinds, -1, 0) + shifted(kinds, 1, 0) == 2) & ~(first | last)
         return _Characters(flat, kinds, row, count_of(letters), space, first, last, lone)
@@ -661,7 +562,7 @@ class SubtokenGraph(EncoderGraph):
           line: characters of the texts.
           begins: mask of characters that always begin a token, [N] bool.
         """
-        other = line.kinds != shifted(line.kinds, 1, _NO)
+        other = line.kinds != shifted(line.kinds, 1, NONE)
         ends = other | (shifted(begins.integers(), 1, 1) == 1) | line.last  # of tokens
         written = self._written(line, ends)
         is_symbol = written >= 0
@@ -686,17 +587,17 @@ class SubtokenGraph(EncoderGraph):
         """
         numbers = self._numbers
         mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
-        number = look_up(line.letters, numbers, _NO)
-        unknown = number == _NO
+        number = look_up(line.letters, numbers, NONE)
+        unknown = number == NONE
         is_low_line = number == low_line
         first = where(unknown | is_low_line, mark, number)
-        second = where(is_low_line, numbers["u"], where(number == mark, mark, _NO))
-        semicolon = where(unknown, numbers[";"], _NO)
-        ended = where(ends, end, _NO)
+        second = where(is_low_line, numbers["u"], where(number == mark, mark, NONE))
+        semicolon = where(unknown, numbers[";"], NONE)
+        ended = where(ends, end, NONE)
         digits = self._digits(line.letters, unknown)
         columns = [one.Unsqueeze([1]) for one in (first, second, semicolon, ended)]
         written = concat(*columns[:2], digits, *columns[2:], axis=1)
-        return where(line.lone.Unsqueeze([1]), _NO, written)
+        return where(line.lone.Unsqueeze([1]), NONE, written)
 
     def _digits(self, letters: Proxy, unknown: Proxy) -> Proxy:
         """Returns the code point digits of characters that are not in the alphabet.
@@ -707,8 +608,8 @@ class SubtokenGraph(EncoderGraph):
         points = code_points(letters.Compress(unknown, axis=0)).Unsqueeze([1])
         symbols = [self._numbers[digit] for digit in "0123456789"]
         digits = take(symbols, points / _POWERS % 10)
-        digits = where(points >= [*_POWERS[:-1], 0], digits, _NO)
-        blank = combine("Expand", _NO, letters.Shape().Concat([len(_POWERS)], axis=0))
+        digits = where(points >= [*_POWERS[:-1], 0], digits, NONE)
+        blank = combine("Expand", NONE, letters.Shape().Concat([len(_POWERS)], axis=0))
         return blank.ScatterND(unknown.NonZero().Transpose(), digits)
 
 
