@@ -62,6 +62,7 @@ from t2t_torch.export.strings import (
     tokens,
 )
 from t2t_torch.export.trie import PieceTrie
+from t2t_torch.export.unigram import decode_unigram, encode_unigram, why_not_unigram
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.pieces import (
@@ -96,6 +97,9 @@ def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
         if has_byte_fallback(pieces.config):
             reason = why_not_byte_fallback(pieces.config)
             return reason and f"its subwords are a tokenizer with byte fallback, and {reason}"
+        if kinds[-1] == "Unigram":
+            reason = why_not_unigram(pieces)
+            return reason and f"its subwords are a Unigram tokenizer, and {reason}"
         if not is_known:
             return f"its subwords are a tokenizer of Hugging Face ({kinds[-1]})"
     if not isinstance(encoder.pieces, SentencePieces):
@@ -190,6 +194,8 @@ def _tokenizer_pieces(
 ) -> NumberRows:
     if has_byte_fallback(pieces.config):
         return encode_bytes(pieces.config, encoder.ids, encoder.unknown, field)
+    if pieces.config["model"]["type"] == "Unigram":
+        return encode_unigram(pieces, encoder.ids, encoder.unknown, field)
     if _is_byte_level(pieces):
         return _merged_bytes(pieces, encoder.ids, encoder.unknown, field)
     return _word_pieces(pieces, encoder, field)
@@ -456,6 +462,8 @@ def _join_byte_pairs(
     """Returns the texts of pairs of bytes; invalid UTF-8 is replaced."""
     if has_byte_fallback(pieces.config):
         return decode_bytes(encoder.tokens, ids, mask)
+    if pieces.config["model"]["type"] == "Unigram":
+        return decode_unigram(encoder.tokens, ids, mask)
     letters = _letters()
     octets = [
         [letters[one] for one in token]

@@ -1,16 +1,31 @@
-"""Segmentation by a trie of subwords in an ONNX graph."""
+"""Segmentation by a trie of subwords in an ONNX graph: the longest, or the most probable ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from t2t_torch.export.graph import LINE, Graph, Proxy, any_true, combine, loop, places, take
-from t2t_torch.export.strings import NONE, look_up
+from t2t_torch.export.graph import (
+    LINE,
+    Graph,
+    Proxy,
+    any_true,
+    arange,
+    combine,
+    loop,
+    places,
+    shifted,
+    take,
+    true_places,
+    where,
+)
+from t2t_torch.export.strings import NONE, at_least_one, characters_of, is_first, look_up
 
 _ROOT = 0
+_PENALTY = 10.0  # of an unknown letter, beside the least probable piece
+_END = 2**63 - 1
 
 
 class Cut(NamedTuple):
@@ -56,13 +71,29 @@ class PieceTrie:
             token only at their end.
           starts: mask of the starts of tokens, [N] bool.
         """
-        ids, lengths = self._longest(symbols)
-        return Cut(_reached(starts, places(symbols) + lengths), ids)
+        ids, lengths = self._descended(symbols, 1)
+        return Cut(reached(starts, places(symbols) + lengths), ids)
 
-    def _longest(self, symbols: Proxy) -> tuple[Proxy, Proxy]:
-        """Returns the id and length of the longest piece at each position; length 0 for none.
+    def matches(self, symbols: Proxy, longest: int) -> Proxy:
+        """Returns the id of the piece of each length from 1 to `longest` at each position, or -1.
+
+        Args:
+          symbols: [N] int64.
+          longest: length of the longest piece.
+
+        Returns:
+          [N, longest] int64.
+        """
+        return self._descended(symbols, longest)[0].Reshape([-1, longest])
+
+    def _descended(self, symbols: Proxy, kept: int) -> tuple[Proxy, Proxy]:
+        """Returns ids and lengths of the pieces at each position, [N * kept]; -1 and 0 for none.
 
         All positions descend the trie in parallel, one symbol per iteration, until all have ended.
+
+        Args:
+          symbols: [N] int64.
+          kept: 1 for the longest piece alone, or the length of the longest one to keep all.
         """
         # Appends a symbol that no piece has, which ends every match.
         longer = symbols.Pad([0, 1], self._branches - 1)
@@ -76,17 +107,19 @@ class PieceTrie:
             piece_ids = take(self._ids, node)
             is_piece = piece_ids >= 0
             at, piece_ids = (one.Compress(is_piece, axis=0) for one in (place, piece_ids))
+            at = at * kept + turn if kept > 1 else at
             ids = ids.ScatterElements(at, piece_ids)
             lengths = lengths.ScatterElements(at, (turn + 1).Expand(at.Shape()))
             return any_true(goes_on), node, place, ids, lengths
 
         zeros = symbols * 0
-        begin = (zeros, places(symbols), zeros - 1, zeros)
+        all_zeros = combine("Expand", 0, symbols.Shape() * kept)
+        begin = (zeros, places(symbols), all_zeros - 1, all_zeros)
         _, _, ids, lengths = loop(symbols.graph, descend, *begin, kinds=[LINE] * 4)
         return ids, lengths
 
 
-def _reached(starts: Proxy, following: Proxy) -> Proxy:
+def reached(starts: Proxy, following: Proxy) -> Proxy:
     """Returns a mask of the positions reachable from any start.
 
     The step width doubles in each iteration, until an iteration reaches no new position.
@@ -108,3 +141,60 @@ def _reached(starts: Proxy, following: Proxy) -> Proxy:
     step = following.Concat(beyond, axis=0)
     met, _ = loop(starts.graph, widen, met, step, kinds=[LINE] * 2)
     return met[:beyond] == 1
+
+
+def most_probable(words: Proxy, pieces: Sequence[tuple[str, float]]) -> tuple[Proxy, Proxy]:
+    """Returns the numbers of the most probable pieces of words, and the word of each.
+
+    Sums are in float64, and of equally probable ways that one is taken whose last piece is the
+    longest, as by Hugging Face's tokenizers.
+
+    Args:
+      words: nonempty, [W] string.
+      pieces: text and log-probability of each piece.
+
+    Returns:
+      [N] int64 each; the number of unknown letters beside each other is -1.
+    """
+    scores = [score for _, score in pieces]
+    alphabet = sorted({letter for token, _ in pieces for letter in token})
+    numbers = {letter: number for number, letter in enumerate(alphabet)}
+    spelled = {
+        tuple(map(numbers.__getitem__, token)): number
+        for number, (token, _) in enumerate(pieces)
+        if token
+    }
+    most = max(map(len, spelled))
+    words = words.Concat([""], axis=0)  # for operators that take no empty tensors
+    letters = at_least_one(characters_of(words), "")
+    symbols = look_up(letters, numbers, len(numbers)).Pad([0, 0, 0, 1], len(numbers))
+    width = symbols.size(1)
+    matches = PieceTrie(spelled, len(numbers)).matches(symbols.Reshape([-1]), most)
+    unknown = (matches < 0) & (np.arange(most) == 0)
+    score = take(np.array([*scores, -np.inf]), matches)  # of no piece the last one
+    score = where(unknown, np.array(min(scores) - _PENALTY), score).Reshape([-1])
+    # The longest piece that ends at a place comes first, as its start does.
+    lengths = np.arange(most, 0, -1)
+    begin = arange(words.Shape()).Unsqueeze([1]) * width + (1 - lengths)
+
+    def extend(body: Graph, turn: Proxy, best: Proxy) -> tuple[Proxy, Proxy, Proxy]:
+        total = best + score[((begin + turn) * most + (lengths - 1)).Max(0)]
+        best = best.Concat(total.ReduceMax([1]), axis=1).Slice([1], [_END], [1])
+        return turn >= 0, best, most - total.ArgMax(axis=1, keepdims=0)
+
+    none = np.array([*[-np.inf] * (most - 1), 0.0])
+    begun = combine("Expand", none, words.Shape().Concat([most], axis=0))
+    kinds = [("float64", [None, most]), LINE]
+    count = letters.size(1).Squeeze()
+    _, chosen = loop(words.graph, extend, begun, kinds=kinds, count=count)
+    chosen = chosen.Transpose().Pad([0, 1, 0, 0], 0)  # [W, width]
+    is_end = arange(width) == (letters != "").integers().sum(1).Unsqueeze([1])
+    is_start = (is_first(symbols) & (symbols >= 0)).Reshape([-1])
+    chosen = chosen.Reshape([-1])
+    earlier = where(is_start, chosen.Shape(), places(chosen) - chosen)
+    end = true_places(reached(is_end.Reshape([-1]), earlier) & ~is_start)
+    length = chosen[end]
+    found, word = matches.Reshape([-1])[(end - length) * most + (length - 1)], end / width
+    # Unknown letters beside each other are one piece.
+    again = (found < 0) & (shifted(found, -1, 0) < 0) & (word == shifted(word, -1, -1))
+    return found.Compress(~again, axis=0), word.Compress(~again, axis=0)

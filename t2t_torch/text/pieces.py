@@ -163,9 +163,13 @@ class HuggingFacePieces:
 
     def words(self, text: str) -> list[str]:
         """Returns the normalized words of a text, which are then split into pieces."""
-        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        text = text if normalizer is None else normalizer.normalize_str(text)
-        return [word for word, _ in splitter.pre_tokenize_str(text)]
+        splitter = self._tokenizer.pre_tokenizer
+        return [word for word, _ in splitter.pre_tokenize_str(self.normalize(text))]
+
+    def normalize(self, text: str) -> str:
+        """Returns the normalized text."""
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import io
+
 import torch
 
 SENTENCES = [
@@ -45,7 +48,7 @@ FAMILIES = {
     "roberta": ("bytes", {**_ENCODER, "max_position_embeddings": 152}),
     "xlm-roberta": ("unigram", {**_ENCODER, "max_position_embeddings": 152}),
     "deberta-v2": (
-        "unigram", {**_ENCODER, "relative_attention": True, "position_buckets": 16,
+        "composed", {**_ENCODER, "relative_attention": True, "position_buckets": 16,
                     "norm_rel_ebd": "layer_norm", "share_att_key": True,
                     "pos_att_type": ["p2c", "c2p"], "position_biased_input": False,
                     "type_vocab_size": 0},
@@ -68,9 +71,23 @@ LANGUAGE_MODELS = ("gpt2", "llama", "qwen2", "qwen3")
 SEQ2SEQ = ("t5", "bart")
 
 
+@functools.cache
+def characters_of_sentencepiece():
+    """Returns its map of characters `nmt_nfkc`, as tokenizers of T5 and XLM-R have it."""
+    from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
+
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=written, vocab_size=60, minloglevel=2
+    )
+    model = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    return model.normalizer_spec.precompiled_charsmap
+
+
 def tokenizer_of(kind):
     """Returns a tokenizer of about 300 tokens."""
     from tokenizers import (
+        Regex,
         Tokenizer,
         decoders,
         models,
@@ -88,11 +105,16 @@ def tokenizer_of(kind):
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         made.decoder = decoders.WordPiece()
         trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=list(names.values()))
-    elif kind in ("unigram", "ended"):
+    elif kind in ("unigram", "ended", "composed"):
         names = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
         made = Tokenizer(models.Unigram())
-        made.normalizer = normalizers.Sequence([normalizers.NFKC()])
-        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        made.normalizer = normalizers.Precompiled(characters_of_sentencepiece())
+        splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+        if kind == "composed":
+            spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+            parts = [spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+            made.normalizer, splits = normalizers.Sequence(parts), splits[1:]
+        made.pre_tokenizer = pre_tokenizers.Sequence(splits)
         made.decoder = decoders.Metaspace()
         trainer = trainers.UnigramTrainer(
             vocab_size=300, special_tokens=list(names.values()), unk_token="<unk>"
@@ -133,12 +155,13 @@ def tokenizer_of(kind):
     elif kind != "plain_bytes":
         template = {
             "unigram": ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
+            "composed": ("<s> $A </s>", "<s> $A </s> $B </s>"),
             "ended": ("$A </s>", "$A </s> $B </s>"),
             "fallback": ("<s> $A", "<s> $A $B"),
         }[kind]
         special = [(name, number(name)) for name in ("<s>", "</s>")]
         made.post_processor = processors.TemplateProcessing(*template, special)
-    if kind == "bytes" or kind == "unigram":
+    if kind in ("bytes", "unigram", "composed"):
         names |= {"cls": "<s>", "sep": "</s>"}
     types = ["token_type_ids"] if kind == "wordpiece" else []
     return PreTrainedTokenizerFast(

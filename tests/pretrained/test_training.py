@@ -63,6 +63,12 @@ KINDS = (
     "text2class", "textpair2class", "text2real", "text2multilabel", "text2tags", "intentslot",
     "pairranking", "spanqa", "text2text", "text2self",
 )  # fmt: skip
+USUAL = ("text2class", "intentslot")
+FAMILIES_OF = {
+    "text2tags": ["bert", "xlm-roberta"],
+    "text2text": ["bart", "t5"],
+    "text2self": ["gpt2", "llama"],
+}
 
 
 @pytest.fixture
@@ -123,14 +129,14 @@ print(json.dumps([[one.values, one.scores] for one in t2t.load(sys.argv[1]).pred
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "family"),
     [
-        one if one in ("text2class", "intentslot") else pytest.param(one, marks=pytest.mark.slow)
-        for one in KINDS
+        pytest.param(kind, one, marks=() if kind in USUAL else pytest.mark.slow)
+        for kind in KINDS
+        for one in FAMILIES_OF.get(kind, ["bert"])
     ],
 )
-def test_a_problem_is_trained_exported_and_answered_alike(kind, tmp_path, training_of):
-    family = {"text2text": "bart", "text2self": "gpt2"}.get(kind, "bert")
+def test_a_problem_is_trained_exported_and_answered_alike(kind, family, tmp_path, training_of):
     run = t2t.train(**training_of(kind, family))
     assert (tmp_path / f"run-{kind}" / "ckpt-3").is_dir()
     requests = list(requests_of(kind))

@@ -11,15 +11,14 @@ from onnxruntime import InferenceSession, SessionOptions
 from onnxruntime_extensions import get_library_path
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.byte_fallback import why_not_byte_fallback
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.pieces import PieceGraph, decode_pieces
+from t2t_torch.export.pieces import PieceGraph, decode_pieces, why_not_in_graph
 from t2t_torch.export.strings import FieldText
 from tests.pretrained.folders import FAMILIES, SENTENCES, SEQ2SEQ, TEXTS, save_model
 
 AMOUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
 BATCH = 100
-REFUSED = ("xlm-roberta", "deberta-v2", "t5", "qwen2")  # Unigram, and a normalizer: NFC
+REFUSED = ("deberta-v2", "qwen2")  # a normalizer: NFC
 IN_GRAPHS = [family for family in FAMILIES if family not in REFUSED]
 POOLS = [
     "abcdefghijklmnopqrstuvwxyz ",
@@ -85,16 +84,17 @@ def test_ids_of_a_graph_are_those_of_the_encoder(family, amount, tmp_path, text_
     graph.output("ids", rows.values, "int64", [None, None])
     graph.output("lengths", rows.lengths, "int64", [None])
     session, texts = session_of(graph), random_texts(amount)
-    if family != "llama":  # their operators end a text at NUL
+    if family not in ("llama", "t5", "xlm-roberta"):  # their operators end a text at NUL
         texts = [text.replace("\0", "") for text in texts]
     for start in range(0, len(texts), BATCH):
         some = texts[start : start + BATCH]
         ids, lengths = session.run(None, {"t": np.array(some, object)})
         for text, row, length in zip(some, ids, lengths, strict=True):
             assert list(row[:length]) == encoder.encode(text), ascii(text)
+    assert session.run(None, {"t": np.array([""], object)})[1] == [0]
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5"])
 def test_words_of_a_graph_have_the_ids_of_the_encoder(family, tmp_path, text_of):
     _, encoder = saved(family, tmp_path, text_of)
     graph = Graph()
@@ -112,7 +112,7 @@ def test_words_of_a_graph_have_the_ids_of_the_encoder(family, tmp_path, text_of)
 @pytest.mark.parametrize("family", REFUSED)
 def test_other_tokenizers_are_refused(family, tmp_path, text_of):
     _, encoder = saved(family, tmp_path, text_of)
-    with pytest.raises(ExportError, match="tokenizer of Hugging Face"):
+    with pytest.raises(ExportError, match=r"tokenizer of Hugging Face|not split as those of T5"):
         PieceGraph(encoder, Graph(), "x")
 
 
@@ -127,6 +127,20 @@ def test_texts_of_byte_fallback_are_those_of_the_encoder(tmp_path, text_of):
     for _ in range(300):  # most are no UTF-8
         pool = [octets, range(2, encoder.vocab_size)]
         rows.append([draw.choice(draw.choice(pool)) for _ in range(draw.randint(1, 12))])
+    longest = max(map(len, rows))
+    ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows])
+    (own,) = session_of(graph).run(None, {"ids": ids})
+    assert list(own) == [encoder.decode(row) for row in rows]
+
+
+def test_texts_of_unigram_are_those_of_the_encoder(tmp_path, text_of):
+    _, encoder = saved("t5", tmp_path, text_of)
+    graph = Graph()
+    texts = decode_pieces(encoder, graph, graph.input("ids", "int64", [None, None]))
+    graph.output("texts", texts, "string", [None])
+    draw = random.Random(0)
+    rows = [encoder.encode(text) for text in random_texts(200)]
+    rows += [[draw.randrange(2, encoder.vocab_size) for _ in range(9)] for _ in range(100)]
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows])
     (own,) = session_of(graph).run(None, {"ids": ids})
@@ -153,20 +167,36 @@ def _merge_late(config):
     config["model"]["merges"] = [["ab", "a"], ["a", "b"]]
 
 
+def _fold(config):
+    config["normalizer"] = {"type": "Lowercase"}
+
+
+def _leave_spaces(config):
+    config["pre_tokenizer"] = config["decoder"]
+
+
+def _forget(config):
+    config["model"]["unk_id"] = None
+
+
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("family", "change", "reason"),
     [
-        (_change_normalizer, "normalizer"),
-        (_change_decoder, "decoder"),
-        (_drop_byte, "lacks tokens of bytes"),
-        (_add_token, "added tokens"),
-        (_merge_late, "order of its merges"),
+        ("llama", _change_normalizer, "normalizer"),
+        ("llama", _change_decoder, "decoder"),
+        ("llama", _drop_byte, "lacks tokens of bytes"),
+        ("llama", _add_token, "added tokens"),
+        ("llama", _merge_late, "order of its merges"),
+        ("t5", _fold, "normalizer is Lowercase"),
+        ("t5", _leave_spaces, "words are not split"),
+        ("t5", _add_token, "added tokens"),
+        ("t5", _forget, "no unknown token"),
     ],
 )
-def test_what_a_graph_cannot_compute_is_refused(change, reason, tmp_path, text_of):
-    _, encoder = saved("llama", tmp_path, text_of)
+def test_what_a_graph_cannot_compute_is_refused(family, change, reason, tmp_path, text_of):
+    _, encoder = saved(family, tmp_path, text_of)
     config = encoder.pieces.config
-    assert not why_not_byte_fallback(config)
+    assert not why_not_in_graph(encoder, as_target=True)
     changed = json.loads(json.dumps(config))
     change(changed)
     encoder.pieces.config = changed
