@@ -12,19 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from t2t_torch.export.graph import (
-    LINE,
-    Graph,
-    Proxy,
-    any_true,
-    combine,
-    latest,
-    loop,
-    places,
-    shifted,
-    take,
-    where,
-)
+from t2t_torch.export.graph import Proxy, combine, take, where
+from t2t_torch.export.segmentation import merge_pairs
 from t2t_torch.export.strings import (
     NONE,
     FieldText,
@@ -109,7 +98,7 @@ def encode_bytes(
     kept = (wanted >= 0).Reshape([-1])
     row = rows.Unsqueeze([1]).Expand(wanted.Shape()).Reshape([-1]).Compress(kept, axis=0)
     flat = wanted.Reshape([-1]).Compress(kept, axis=0)
-    flat, row = _merged(flat, row, ranks, numbers, field.texts)
+    flat, row = merge_pairs(flat, row, ranks, numbers, field.texts.Shape())
     ours = np.array([ids.get(token, unknown) for token in vocabulary])
     zeros, ones = combine("Expand", 0, field.texts.Shape()), combine("Expand", 1, row.Shape())
     return of_flat(take(ours, flat), zeros.ScatterElements(row, ones, reduction="add"))
@@ -134,14 +123,14 @@ def decode_bytes(tokens: tuple[str, ...], ids: Proxy, mask: Proxy) -> Proxy:
     return texts_of(rows.Reshape([0, -1]), own, strips=True)
 
 
-def _merges(config: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+def _merges(config: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
     """Returns the rank of each merge."""
     merges = config["model"]["merges"]
     pairs = (tuple(one.split(" ")) if isinstance(one, str) else tuple(one) for one in merges)
     return {(first, second): rank for rank, (first, second) in enumerate(pairs)}
 
 
-def _depends_on_places(ranks: Mapping[tuple[str, str], int]) -> bool:
+def _depends_on_places(ranks: Mapping[tuple[str, ...], int]) -> bool:
     """Returns True if a merge ranks before one that makes a part of it.
 
     Else all places of a merge are made before any other, which the graph relies on.
@@ -150,31 +139,3 @@ def _depends_on_places(ranks: Mapping[tuple[str, str], int]) -> bool:
     for (first, second), rank in ranks.items():
         made[first + second] = max(rank, made.get(first + second, -1))
     return any(made.get(part, -1) > rank for pair, rank in ranks.items() for part in pair)
-
-
-def _merged(
-    symbols: Proxy,
-    row: Proxy,
-    ranks: Mapping[tuple[str, str], int],
-    numbers: Mapping[str, int],
-    texts: Proxy,
-) -> tuple[Proxy, Proxy]:
-    """Returns symbols and their rows after all merges.  [M] int64 each."""
-    size, none = len(numbers), len(ranks)
-    by_key = {numbers[a] * size + numbers[b]: rank for (a, b), rank in ranks.items()}
-    results = np.array([*(numbers[a + b] for a, b in ranks), 0])
-    worst = combine("Expand", none, texts.Shape())
-
-    def merge(body: Graph, turn: Proxy, symbols: Proxy, row: Proxy) -> tuple[Proxy, ...]:
-        rank = look_up(symbols * size + shifted(symbols, 1, 0), {-1: none, **by_key}, none)
-        rank = where(row == shifted(row, 1, -1), rank, none)
-        best = worst.ScatterElements(row, rank, reduction="min")[row]
-        is_best = (rank == best) & (rank < none)
-        # Pairs of equal symbols overlap: from the left, every second one is merged.
-        makes = is_best & ((places(row) - latest(~is_best)).BitwiseAnd(1) == 1)
-        merged = where(makes, take(results, rank), symbols)
-        kept = shifted(makes.integers(), -1, 0) == 0
-        return any_true(makes), merged.Compress(kept, axis=0), row.Compress(kept, axis=0)
-
-    symbols, row = loop(texts.graph, merge, symbols, row, kinds=[LINE] * 2)
-    return symbols, row

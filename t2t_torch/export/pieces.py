@@ -21,21 +21,19 @@ from t2t_torch.export.byte_fallback import (
 )
 from t2t_torch.export.graph import (
     EXTENSIONS,
-    LINE,
     Graph,
     Proxy,
-    any_true,
     before_each,
     combine,
     concat,
     following,
     latest,
-    loop,
     places,
     shifted,
     take,
     where,
 )
+from t2t_torch.export.segmentation import PieceTrie, merge_pairs
 from t2t_torch.export.strings import (
     NONE,
     EncoderGraph,
@@ -61,7 +59,6 @@ from t2t_torch.export.strings import (
     texts_of,
     tokens,
 )
-from t2t_torch.export.trie import PieceTrie
 from t2t_torch.export.unigram import decode_unigram, encode_unigram, why_not_unigram
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
@@ -345,12 +342,7 @@ class _Codes:
           words: nonempty, [N] string.
         """
         symbols, word = self._letters(words)
-        worst = combine("Expand", len(self._pieces.ranks), words.Shape())
-
-        def merge(body: Graph, turn: Proxy, symbols: Proxy, word: Proxy) -> tuple[Proxy, ...]:
-            return self._merge(symbols, word, worst)
-
-        symbols, word = loop(words.graph, merge, symbols, word, kinds=[LINE] * 2)
+        symbols, word = merge_pairs(symbols, word, self._pieces.ranks, self._symbols, words.Shape())
         if self._pieces.end_is_apart:  # an end that was not merged is no piece
             kept = symbols != self._symbols[END_OF_WORD]
             symbols, word = (one.Compress(kept, axis=0) for one in (symbols, word))
@@ -366,34 +358,6 @@ class _Codes:
             return look_up(letters, names, self._unknown), word
         letters = letters.StringConcat(where(word == shifted(word, 1, -1), "", END_OF_WORD))
         return look_up(letters, self._symbols, self._unknown), word
-
-    def _merge(self, symbols: Proxy, word: Proxy, worst: Proxy) -> tuple[Proxy, ...]:
-        """Makes the best merge of each word, at all its places.
-
-        Args:
-          symbols: [M] int64.
-          word: [M] int64.
-          worst: number of merges, for each word, [N] int64.
-
-        Returns:
-          True if there was one, and the merged symbols and word.
-        """
-        ranks, numbers = self._pieces.ranks, self._symbols
-        size, none = self._unknown + 1, len(ranks)
-        keys = (numbers[first] * size + numbers[second] for first, second in ranks)
-        key = symbols * size + shifted(symbols, 1, 0)
-        by_key = dict(zip(keys, ranks.values(), strict=True))
-        rank = look_up(key, {-1: none, **by_key}, none)  # never empty
-        rank = where(word == shifted(word, 1, -1), rank, none)
-        is_best = (rank == worst.ScatterElements(word, rank, reduction="min")[word]) & (rank < none)
-        # Pairs of equal symbols overlap: from the left, every second one is merged.
-        merges = is_best & ((places(word) - latest(~is_best)).BitwiseAnd(1) == 1)
-        by_rank = np.zeros(none + 1, np.int64)
-        for pair, number in ranks.items():
-            by_rank[number] = numbers["".join(pair)]
-        symbols = where(merges, take(by_rank, rank), symbols)
-        kept = shifted(merges.integers(), -1, 0) == 0
-        return any_true(merges), symbols.Compress(kept, axis=0), word.Compress(kept, axis=0)
 
 
 def sentence_pieces(texts: Proxy, model: bytes) -> tuple[Proxy, Proxy]:

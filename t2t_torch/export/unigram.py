@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from t2t_torch.export.graph import Proxy, combine, shifted, take, where
+from t2t_torch.export.segmentation import most_probable
 from t2t_torch.export.strings import (
     FieldText,
     NumberRows,
@@ -30,7 +31,6 @@ from t2t_torch.export.strings import (
     utf8,
     whitespace,
 )
-from t2t_torch.export.trie import most_probable
 from t2t_torch.text.pieces import HuggingFacePieces
 
 META_SPACE = "\u2581"

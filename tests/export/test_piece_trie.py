@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.trie import PieceTrie
+from t2t_torch.export.segmentation import PieceTrie
 from t2t_torch.text.tensor2tensor_subword import cut, longest_by_start
 
 LETTERS = "abc_"  # a piece has the last at its end alone

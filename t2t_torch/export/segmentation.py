@@ -1,4 +1,4 @@
-"""Segmentation by a trie of subwords in an ONNX graph: the longest, or the most probable ones."""
+"""Subwords of words in an ONNX graph: the longest ones, the most probable ones, or by merges."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from t2t_torch.export.graph import (
     any_true,
     arange,
     combine,
+    latest,
     loop,
     places,
     shifted,
@@ -198,3 +199,42 @@ def most_probable(words: Proxy, pieces: Sequence[tuple[str, float]]) -> tuple[Pr
     # Unknown letters beside each other are one piece.
     again = (found < 0) & (shifted(found, -1, 0) < 0) & (word == shifted(word, -1, -1))
     return found.Compress(~again, axis=0), word.Compress(~again, axis=0)
+
+
+def merge_pairs(
+    symbols: Proxy,
+    word: Proxy,
+    ranks: Mapping[tuple[str, ...], int],
+    numbers: Mapping[str, int],
+    shape: Proxy,
+) -> tuple[Proxy, Proxy]:
+    """Returns the symbols of words, and the word of each, after all merges of BPE.  [M] int64 each.
+
+    The best pair of each word is merged at all its places per iteration.
+
+    Args:
+      symbols: numbers of the symbols, or `len(numbers)` for an unknown one, [M] int64.
+      word: the word of each, [M] int64.
+      ranks: rank of each merge, 0, 1, 2 etc. in this order; lower ones are made first.
+      numbers: number of each symbol.
+      shape: number of words, [1] int64.
+    """
+    size, none = len(numbers) + 1, len(ranks)
+    by_key = {numbers[a] * size + numbers[b]: rank for (a, b), rank in ranks.items()}
+    results = np.array([*(numbers[a + b] for a, b in ranks), 0])
+    worst = combine("Expand", none, shape)
+
+    def merge(body: Graph, turn: Proxy, symbols: Proxy, word: Proxy) -> tuple[Proxy, ...]:
+        key = symbols * size + shifted(symbols, 1, 0)
+        rank = look_up(key, {-1: none, **by_key}, none)  # never empty
+        rank = where(word == shifted(word, 1, -1), rank, none)
+        best = worst.ScatterElements(word, rank, reduction="min")[word]
+        is_best = (rank == best) & (rank < none)
+        # Pairs of equal symbols overlap: from the left, every second one is merged.
+        makes = is_best & ((places(word) - latest(~is_best)).BitwiseAnd(1) == 1)
+        merged = where(makes, take(results, rank), symbols)
+        kept = shifted(makes.integers(), -1, 0) == 0
+        return any_true(makes), merged.Compress(kept, axis=0), word.Compress(kept, axis=0)
+
+    symbols, word = loop(symbols.graph, merge, symbols, word, kinds=[LINE] * 2)
+    return symbols, word
