@@ -1,4 +1,4 @@
-"""Rows of a model's tensors that belong to ids of texts, taken from a run by token.
+"""Rows of a model's tensors that belong to ids, taken from a run by token, or by label.
 
 A module says by `rows_by_id` which of its tensors have a row for each id; an `nn.Embedding` need
 not.  Other tensors are recognized by a size that has changed with that of the vocabulary.
@@ -19,13 +19,14 @@ from t2t_torch import registry
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.errors import RegistryError, T2TError, listed
 from t2t_torch.hparam import recorded_beside
+from t2t_torch.layers.crf import CRF
 from t2t_torch.layers.pretrained import PretrainedNetwork
 from t2t_torch.run.code import open_code, read_declarations
 from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.run.storage import step_of
 from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder
 from t2t_torch.text.pretrained import Architecture
-from t2t_torch.text.vocabulary_growth import RowSources, row_sources
+from t2t_torch.text.vocabulary_growth import RowSources, row_sources, same_rows
 
 _OF_FEATURE = re.compile(r"(?:(.*)\.)?modalities\.([^.]+)\.")
 
@@ -41,12 +42,14 @@ class VocabularyRows:
     def __init__(self, model: nn.Module, source: Path) -> None:
         self._model, self._source = model, source
         self._modules = [
-            one for one in model.modules() if _encoders(getattr(one, "features", None))
+            one for one in model.modules() if getattr(getattr(one, "features", None), "all", ())
         ]
         self._old: dict[str, TextEncoder] = {}
+        self._old_labels: dict[str, tuple[str, ...]] = {}
         self._faults: list[str] = []
         try:
-            self._old = _source_encoders(source) if self._modules else {}
+            if self._modules and (features := _source_features(source)) is not None:
+                self._old, self._old_labels = _encoders(features), _labels(features)
         except T2TError as error:
             self._faults.append(
                 f"rows of {source} are taken in the order of ids, not by token: {error}"
@@ -62,11 +65,13 @@ class VocabularyRows:
             is_own = not isinstance(module, PretrainedNetwork)
             self._declared |= dict.fromkeys((f"{name}.{one}".lstrip(".") for one in names), is_own)
 
-    def take(self, name: str, old_name: str, theirs: Tensor, ours: Tensor) -> tuple[Tensor, str]:
+    def take(
+        self, names: Sequence[str], old_name: str, theirs: Tensor, ours: Tensor
+    ) -> tuple[Tensor, str]:
         """Returns a tensor of the source with its rows in the order of the model's ids.
 
         Args:
-          name: name of the tensor in the model.
+          names: names of the tensor in the model, one of which the source has.
           old_name: its name in the source.
           theirs: the source's.
           ours: the model's.
@@ -75,30 +80,67 @@ class VocabularyRows:
           The tensor, and the number of rows of each origin as text; the source's own and "" if it
           has no rows of ids, or the vocabularies have the same tokens.
         """
-        fitting: dict[RowSources | None, tuple[int, int]] = {}
-        orders = self._orders(name)
-        if theirs.dim() == ours.dim() and theirs.is_floating_point():
-            for old, new, found in self._pairs(name, old_name):
+        if theirs.dim() != ours.dim() or not theirs.is_floating_point():
+            return theirs, ""
+        if (by_label := self._by_label(names[0], old_name, theirs, ours)) is not None:
+            return by_label
+        fitting: dict[RowSources, tuple[int, int]] = {}
+        orders = self._orders(names[0])
+        # A table that several texts share has one order of rows.
+        for name in dict.fromkeys((names[0], *filter(_OF_FEATURE.match, names))):
+            for old, new, found in self._pairs(name, old_name if name == names[0] else name):
                 sizes = old.vocab_size, new.vocab_size
                 if orders:
                     sizes = max(orders[0]) + 1, max(orders[1]) + 1
                 if fit := self._fit(name, theirs, ours, sizes):
-                    fitting[found] = fit
+                    fitting[found or same_rows(new.vocab_size)] = fit
         best = [found for found, fit in fitting.items() if fit[0] == min(fitting.values())[0]]
-        if len(best) != 1 or (best[0] is None and theirs.shape == ours.shape):
+        if len(names) > 1 and len(fitting) > 1:
+            self._faults.append(
+                f"{names[0]}: several texts share it, whose vocabularies differ: its rows are "
+                "taken in the order of ids."
+            )
+            return theirs, ""
+        is_alike = theirs.shape == ours.shape and (orders is None or orders[0] == orders[1])
+        if len(best) != 1 or (best[0].is_same and is_alike):
             return theirs, ""
         found, at = best[0], fitting[best[0]][1]
-        if found is None:  # the tables differ in what follows the same tokens
-            count, taken = min(theirs.size(at), ours.size(at)), ours.clone()
-            taken.narrow(at, 0, count).copy_(theirs.narrow(at, 0, count))
-            return taken, f"{count:,} by token"
         rows, target = theirs.movedim(at, 0), ours.movedim(at, 0)
         places = orders or (range(len(rows)), range(len(target)))
-        taken = _taken(rows, found, *places, len(target)).movedim(0, at).contiguous()
-        return taken, (
+        taken, after = _taken(rows, found, *places, target)
+        return taken.movedim(0, at).contiguous(), (
             f"{found.matched:,} by token, {found.composed:,} from pieces, {found.averaged:,} from "
-            f"the mean, {found.dropped:,} dropped"
+            f"the mean, {found.dropped:,} dropped" + f", {after:,} after them" * bool(after)
         )
+
+    def _by_label(
+        self, name: str, old_name: str, theirs: Tensor, ours: Tensor
+    ) -> tuple[Tensor, str] | None:
+        """Returns a tensor with a row for each label, by name; None if labels are the same."""
+        match, before = _OF_FEATURE.match(name), _OF_FEATURE.match(old_name)
+        if match is None or before is None:
+            return None
+        features = getattr(self._model.get_submodule(match[1] or ""), "features", None)
+        problem = (before[1] or "").rpartition(".")[2]
+        keys = (f"{problem}/{before[2]}", before[2])
+        old = next((self._old_labels[key] for key in keys if key in self._old_labels), ())
+        new = _labels(features).get(match[2], ())
+        is_chain = isinstance(self._model.get_submodule(name.rpartition(".")[0]), CRF)
+        dims = ours.dim() if is_chain else 1
+        sizes = ((len(old),) * dims, (len(new),) * dims)
+        if old == new or sizes != (theirs.shape[:dims], ours.shape[:dims]):
+            return None
+        if theirs.shape[dims:] != ours.shape[dims:]:
+            return None
+        common = [label for label in new if label in old]
+        here, there = (torch.tensor([of.index(one) for one in common]) for of in (new, old))
+        taken = ours.cpu().clone()
+        if dims > 1:
+            taken[here[:, None], here] = theirs[there[:, None], there]
+        elif common:
+            taken[here] = theirs[there]
+        counts = len(common), len(new) - len(common), len(old) - len(common)
+        return taken, "{:,} by label, {:,} new, {:,} dropped".format(*counts)
 
     def doubts(self, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Returns why the vocabularies are unknown, and which tensors may have rows of ids.
@@ -168,22 +210,26 @@ class VocabularyRows:
 
 
 def _taken(
-    source: Tensor, found: RowSources, old_rows: Sequence[int], new_rows: Sequence[int], length: int
-) -> Tensor:
-    """Returns the new rows, of which those after the vocabulary are as the old ones there."""
-    size = found.matched + found.dropped
+    source: Tensor,
+    found: RowSources,
+    old_rows: Sequence[int],
+    new_rows: Sequence[int],
+    ours: Tensor,
+) -> tuple[Tensor, int]:
+    """Returns the new rows, and the number of those after the vocabulary that are the old ones."""
+    size, count = found.matched + found.dropped, len(found.sources)
     mean = source[list(old_rows[NUM_RESERVED:size])].mean(0, keepdim=True)
-    after = source[size:].mean(0, keepdim=True) if len(source) > size else mean
-    extended = torch.cat([source, mean, after])
-    places: list[tuple[int, ...]] = [(len(source) + 1,)] * length
-    for number in reversed(range(len(found.sources))):  # a row that two ids share is the first's
-        own = tuple(old_rows[piece] for piece in found.sources[number])
-        places[new_rows[number]] = own or (len(source),)
+    extended = torch.cat([source, mean])
+    kept = min(len(source) - size, len(ours) - count)  # marks, and padding of the table
+    places: list[tuple[int, ...]] = [(len(source),)] * len(ours)
+    places[count : count + kept] = [(size + number,) for number in range(kept)]
+    for number, pieces in enumerate(found.sources):  # a row that two ids share is the second's
+        places[new_rows[number]] = tuple(old_rows[piece] for piece in pieces) or (len(source),)
     taken = extended[[place[0] for place in places]]
     for row, place in enumerate(places):
         if len(place) > 1:
             taken[row] = extended[list(place)].mean(0)
-    return taken
+    return taken, kept
 
 
 def _encoders(features: Any) -> dict[str, TextEncoder]:
@@ -193,8 +239,14 @@ def _encoders(features: Any) -> dict[str, TextEncoder]:
     return {name: its for name, its in encoders.items() if hasattr(its, "unknown_ids")}
 
 
-def _source_encoders(source: Path) -> dict[str, TextEncoder]:
-    """Returns the encoders of a run by feature; of what is no run of a problem, none.
+def _labels(features: Any) -> dict[str, tuple[str, ...]]:
+    """Returns the names of labels by feature."""
+    every = getattr(features, "all", {}).items()
+    return {name: tuple(its.labels) for name, its in every if its.labels}
+
+
+def _source_features(source: Path) -> Any:
+    """Returns the features of a run; of what is no run of a problem, None.
 
     Raises:
       T2TError: the problem is unknown, or a vocabulary is missing.
@@ -203,8 +255,8 @@ def _source_encoders(source: Path) -> dict[str, TextEncoder]:
     run = next((one for one in folders if (one / "task.json").exists()), None)
     task = None if run is None else RunDirectory(run).task()
     if run is None or task is None or not task.problem:
-        return {}
-    return _encoders(_problem(run, task).features(run))
+        return None
+    return _problem(run, task).features(run)
 
 
 def _problem(run: Path, task: TaskRecord) -> Any:

@@ -141,7 +141,9 @@ def warm_start(
         known, ours = next((alias for alias in aliases if alias in renamed), None), here[name]
         if known is not None:
             used.add(known)
-            theirs, counts = vocabularies.take(known, origin[known], renamed[known], ours)
+            theirs, counts = vocabularies.take(
+                [known, *aliases], origin[known], renamed[known], ours
+            )
         if not is_taken(aliases):
             left_out.append(name)
         elif known is None:

@@ -36,6 +36,16 @@ class RowSources:
         """Number of new ids without a source."""
         return len(self.sources) - self.matched - self.composed
 
+    @property
+    def is_same(self) -> bool:
+        """True if all ids are as they were."""
+        return self.sources == tuple((number,) for number in range(self.matched + self.dropped))
+
+
+def same_rows(size: int) -> RowSources:
+    """Returns the sources of a vocabulary of `size` tokens in itself."""
+    return RowSources(tuple((number,) for number in range(size)), size, 0, 0)
+
 
 def row_sources(old: TextEncoder, new: TextEncoder) -> RowSources | None:
     """Returns the old ids of each new id; None if both vocabularies have the same tokens.
