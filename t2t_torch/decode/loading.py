@@ -35,7 +35,8 @@ LATEST = "latest"
 """The values that select the best and the newest checkpoint instead of a step."""
 
 NO_CHECKPOINT = (
-    "'{}' has no checkpoint yet. t2t-trainer writes the first after --local_eval_frequency steps."
+    "'{}' has no checkpoint yet. t2t-trainer writes the first after --local_eval_frequency steps. "
+    "(An adapter alone, as --format=adapter writes it, has none: t2t-decoder reads it.)"
 )
 _NO_BEST = (
     "'{}' has no best checkpoint, because none was evaluated. Evaluate them with t2t-trainer "

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import CheckpointError, HParamsError, require
+from t2t_torch.errors import CheckpointError, HParamsError, listed, require
 from t2t_torch.features import ClassLabel, Feature, Features, MultiLabel, Tags
 from t2t_torch.features.feature import select_texts
 from t2t_torch.layers.dropout import Dropout
@@ -88,6 +88,12 @@ class PretrainedNetwork(nn.Module):
         added = "final_logits_bias"  # by the model, not by its output map
         return tuple(name for name, its in tensors.items() if id(its) in ids or added in name)
 
+    @property
+    def body(self) -> nn.Module:
+        """The module without a head of labels; all of a language model."""
+        body: nn.Module = self.inner.base_model if self.kind in HEADS.values() else self.inner
+        return body
+
     def _longest(self) -> int:
         """Returns the number of positions; of RoBERTa's table those after that of padding."""
         longest = self.architecture.longest
@@ -115,6 +121,7 @@ class PretrainedNetwork(nn.Module):
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
+                ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
         except Exception as error:  # of many classes
@@ -128,9 +135,21 @@ class PretrainedNetwork(nn.Module):
                 f"{folder.path} lacks {len(missing)} of {len(wanted)} weights of a "
                 f"{type(self.inner).__name__}, such as {missing[0]}: it is of another model."
             )
-        self.inner.load_state_dict(loaded.state_dict(), strict=False)  # a pooler; adapters
-        unused = sorted({str(name).split(".")[0] for name in report["unexpected_keys"]})
-        without = f", without {', '.join(unused)}" if unused else ""
+        for name, theirs, ours in report["mismatched_keys"]:
+            raise CheckpointError(
+                f"{name} in {folder.path} is {list(theirs)}, and config.json says {list(ours)}: "
+                "they are of different models. Copy the whole folder again."
+            )
+        state = loaded.state_dict()
+        damaged = [name for name in wanted if name in state and not state[name].isfinite().all()]
+        if damaged:
+            raise CheckpointError(
+                f"{listed(damaged)} in {folder.path}: not all numbers are finite. Copy the folder "
+                "again, or save the model again."
+            )
+        self.inner.load_state_dict(state, strict=False)  # a pooler; adapters
+        unused = sorted(map(str, report["unexpected_keys"]))
+        without = f", without {listed(unused)}" if unused else ""
         count = sum(weight.numel() for weight in wanted.values())
         return (
             f"pretrained: {type(self.inner).__name__} of {folder.path}, {count:,} weights{without}"
@@ -143,8 +162,8 @@ class PretrainedNetwork(nn.Module):
             if text.num_marks:
                 raise HParamsError(
                     "the tokenizer of the pretrained model has no tokens that stand for hidden "
-                    "text, such as [MASK], <mask> or <extra_id_0>. Take another corruption "
-                    "(_masked, _spans, _noised), or another model."
+                    "text: _masked and _noised need [MASK] or <mask>, _spans <extra_id_0> and so "
+                    "on. Take another corruption, or another model."
                 )
             known = getattr(encoder, "sha256", "")
             if self.architecture.vocabulary not in ("", known):

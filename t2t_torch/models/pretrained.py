@@ -151,7 +151,9 @@ class PretrainedEncoder(_Pretrained):
         self._choices = [name for name, spec in specs.items() if spec.kind == "choice"]
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         size = hparams.hidden_size
-        if hparams.summary_activation != "none":
+        self._summed = {name for name, one in targets if one.refers_to is None}
+        self._summed.update(self._spans, self._choices)
+        if hparams.summary_activation != "none" and self._summed:
             self.pooler = nn.Linear(size, size)
             nn.init.normal_(self.pooler.weight, std=0.02)
             nn.init.zeros_(self.pooler.bias)
@@ -185,11 +187,18 @@ class PretrainedEncoder(_Pretrained):
         ours = target.labels
         theirs = [str(config.id2label.get(number)) for number in range(config.num_labels)]
         is_named = theirs != [f"LABEL_{number}" for number in range(len(theirs))]
-        if len(theirs) != len(ours) or (is_named and theirs != list(ours)):
+        named = theirs if is_named else list(ours)
+        if len(theirs) != len(ours) or sorted(named) != sorted(ours):
             raise HParamsError(
                 f"pretrained_head=True: the model's labels are {', '.join(theirs[:20])}, and those "
                 f"of {name!r} {', '.join(ours[:20])}. Set it to False to train a new head."
             )
+        self._order = [named.index(label) for label in ours]
+        self._label_lines = (
+            []
+            if is_named
+            else [f"labels by number: {', '.join(map(' = '.join, zip(theirs, ours, strict=True)))}"]
+        )
         modality: Any = self.modality(name)
         modality.top = nn.Identity()
 
@@ -201,7 +210,7 @@ class PretrainedEncoder(_Pretrained):
         """
         lines = super().load_pretrained(folder)
         if self.hparams.pretrained_head:
-            return lines
+            return [*lines, *self._label_lines]
         if self.hparams.summary == "first" and self.network.is_causal():
             raise HParamsError(
                 f"a {self.network.inner.config.model_type} reads from left to right, and its first "
@@ -217,7 +226,8 @@ class PretrainedEncoder(_Pretrained):
             return self._with_head(features)
         if len(self._choices) < len(targets):
             joined, states = self._encode(features, self._inputs)
-            summary = self._summary(joined, states)  # [B, H]
+            if self._summed:
+                summary = self._summary(joined, states)  # [B, H]
         for name, target in targets.items():
             of = target.refers_to
             if name in self._choices:
@@ -242,7 +252,7 @@ class PretrainedEncoder(_Pretrained):
         """Returns the logits of the network's own head."""
         ((name, target),) = self.features.targets.items()
         joined = join_texts(self.network, [self._read(one, features) for one in self._inputs])
-        logits = self.network.head_logits(joined)
+        logits = self.network.head_logits(joined)[..., self._order]
         if (of := target.refers_to) is None:
             return {name: Hidden(logits)}
         own = joined.part(self._inputs.index(of), logits, features[of].values.size(1))

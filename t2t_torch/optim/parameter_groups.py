@@ -52,7 +52,8 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
                 new.update(id(one) for head in heads for one in head.parameters())
         networks = [part for part in model.modules() if isinstance(part, PretrainedNetwork)]
         if networks:  # all other layers are new
-            inside = {id(weight) for network in networks for weight in network.parameters()}
+            bodies = [network.body for network in networks]
+            inside = {id(weight) for body in bodies for weight in body.parameters()}
             new.update(set(map(id, model.parameters())) - inside)
         frozen.update(set(map(id, model.parameters())) - new)
     elif kept and not frozen:
@@ -66,19 +67,25 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
         )
 
 
-def check_loaded(model: nn.Module, hparams: HParams, names: Iterable[str]) -> None:
+def check_loaded(
+    model: nn.Module, hparams: HParams, names: Iterable[str], rows: Iterable[tuple[str, str]] = ()
+) -> list[str]:
     """Checks that with adapters all weights that a warm start has not loaded are trained.
 
     Args:
       model: model of a new run.
       hparams: hyperparameters; weights are frozen as they set it.
       names: names of the tensors that were not loaded.
+      rows: name of each tensor whose rows were matched by token, and their counts.
+
+    Returns:
+      Warnings of rows of new tokens that are not trained.
 
     Raises:
       HParamsError: a weight would stay as it was drawn at random.
     """
     if not hparams.lora_rank:
-        return
+        return []
     freeze(model, hparams)
     here = dict(model.named_parameters(remove_duplicate=False))
     if random := [name for name in names if name in here and not here[name].requires_grad]:
@@ -88,6 +95,13 @@ def check_loaded(model: nn.Module, hparams: HParams, names: Iterable[str]) -> No
             f"[!{random[0].rpartition('.')[0]}]; or rename those of the source with "
             "--warm_start_patterns."
         )
+    new = (name for name, counts in rows if re.search("[1-9][0-9,]* (from|new)", counts))
+    frozen = [name for name in new if name in here and not here[name].requires_grad]
+    return [
+        f"warning: {name} is frozen, and has rows of new tokens, which stay as they begin. Train "
+        f"it:  --hparams='freeze=[!{name}]'"
+        for name in frozen
+    ]
 
 
 def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]:

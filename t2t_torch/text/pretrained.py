@@ -224,6 +224,11 @@ class PretrainedFolder:
             )
         pad = self._config_value("pad_token_id")
         pad = tokenizer.pad_token_id if not isinstance(pad, int) or pad < 0 else pad
+        if not all(0 <= one < self.rows for one in (end, pad) if one is not None):
+            raise DataError(
+                f"padding {pad} or end {end} is no id of {self.path}, which has {self.rows:,}. "
+                "Correct pad_token_id and eos_token_id in config.json and generation_config.json."
+            )
         return None if pad == end else pad, end
 
     def _config_value(self, name: str) -> Any:
@@ -346,8 +351,8 @@ class PretrainedFolder:
         for path in self.weights:
             if _sha256(path) != architecture.weights.get(path.name):
                 raise CheckpointError(
-                    f"{path} has changed since this run was described. Start a new run, or bring "
-                    "the old file back."
+                    f"{path} is not the file that this run began with: it has changed, or is of "
+                    "another model. Bring the old file back, or start a new run."
                 )
 
 

@@ -632,8 +632,8 @@ class Estimator:
                 )
             return lines, None
         warm = warm_start(self.model, source, patterns=self.config.warm_start_patterns)
-        check_loaded(self.model, self.task.hparams, warm.missing)
-        return lines, warm
+        warnings = check_loaded(self.model, self.task.hparams, warm.missing, warm.by_token)
+        return [*lines, *warnings], warm
 
     def _take_state(self, newest: Checkpoint | None) -> None:
         if newest is None:

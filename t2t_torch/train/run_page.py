@@ -20,7 +20,7 @@ from tqdm import tqdm
 import t2t_torch
 from t2t_torch import registry, reporter
 from t2t_torch.atomic_files import staged, write_text
-from t2t_torch.errors import CheckpointError, T2TError
+from t2t_torch.errors import CheckpointError, T2TError, shortened
 from t2t_torch.files import read_bytes, read_json, read_text
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import PageHead, document
@@ -64,7 +64,8 @@ def add_start(directory: Path, estimator: Estimator) -> None:
         "time": round(time.time(), 3),
         "step": estimator.state.step,
         "train_steps": estimator.train_steps,
-        "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
+        "parameters": sum(one.numel() for one in estimator.model.parameters()),
+        "trained": sum(one.numel() for one in estimator.model.parameters() if one.requires_grad),
         "counted": estimator.task.counted,
         "precision": estimator.precision.name,
         "processes": estimator.world.size,
@@ -448,7 +449,12 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     of_set = named.model_dump(mode="json")
     fields = type(named).model_fields
     rows = [
-        [key, json.dumps(value), json.dumps(of_set[key]), str(fields[key].description)]
+        [
+            key,
+            shortened(json.dumps(value), 200),
+            json.dumps(of_set[key]),
+            fields[key].description or "",
+        ]
         for key, value in values.items()
         if key in of_set and value != of_set[key]
     ]
@@ -487,7 +493,9 @@ def _tiles(
     if starts:
         steps = max([starts[-1]["step"], *(report["step"] for report in reports)])
         yield f"{steps:,}", f"steps of {starts[-1]['train_steps']:,}"
-        yield number(starts[-1]["parameters"]), "parameters"
+        total, trained = starts[-1]["parameters"], starts[-1].get("trained")
+        of = "" if trained in (None, total) else f", {trained:,} trained"
+        yield number(total), f"parameters{of}"
         yield str(len(starts) - 1), "restarts"
     for split, report in last.items():
         metrics = [name for name in report if name.startswith("metrics-")][:1]

@@ -217,8 +217,12 @@ def _task(
         if leads:
             if settings.generate_data:
                 pretrained = getattr(hparams, "pretrained", "")
+                is_gone = not Path(pretrained).expanduser().is_dir()
                 for component in problem.components:
-                    generate_data(settings, component.full_name, stop, pretrained)
+                    kept = [data_dir / file for file in component.kept_vocab_files]
+                    is_made = is_gone and all(path.exists() for path in kept)
+                    place = "" if is_made else pretrained  # a run needs the folder no more
+                    generate_data(settings, component.full_name, stop, place)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)

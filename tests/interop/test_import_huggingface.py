@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import t2t_torch as t2t
 from t2t_torch.bin.commands import datagen
@@ -113,6 +114,24 @@ def test_a_classifier_trains_on_and_lends_its_head(tmp_path):
     hparams = f"pretrained={tmp_path / 'old'},pretrained_head=True"
     again = t2t.train(**settings, hparams=hparams, output_dir=tmp_path / "again")
     assert set(again.predict(["x"])[0].scores["targets"]) == {"dog", "cat"}
+    shutil.copytree(tmp_path / "old", tmp_path / "turned")
+    config = json.loads((tmp_path / "turned" / "config.json").read_text())
+    config |= {"id2label": {0: "cat", 1: "dog"}, "label2id": {"cat": 0, "dog": 1}}
+    (tmp_path / "turned" / "config.json").write_text(json.dumps(config))
+    scores = []
+    for folder in ("old", "turned"):
+        still = f"pretrained={tmp_path / folder},pretrained_head=True,learning_rate_constant=1e-12"
+        run = t2t.train(**settings, hparams=still, output_dir=tmp_path / f"by-{folder}")
+        scores.append(run.predict(["the dog"])[0].scores["targets"])
+    first, turned = scores
+    assert first["dog"] == pytest.approx(turned["cat"], abs=1e-6) != pytest.approx(first["cat"])
+    t2t.train(**settings, hparams=f"{hparams},lora_rank=2", output_dir=tmp_path / "adapted")
+    head = "network.inner.classifier.weight"
+    steps = [
+        load_file(tmp_path / name / "model.safetensors")[head.removeprefix(prefix)]
+        for name, prefix in (("old", "network.inner."), ("adapted/ckpt-2", ""))
+    ]
+    assert not torch.equal(*steps)
     save_model("bert", tmp_path / "other", CLASSIFIER, **LABELS)
     with pytest.raises(HParamsError, match="bad, fair, good"):
         settings |= {"hparams": hparams.replace("old", "other"), "data_dir": tmp_path / "new"}

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import t2t_torch as t2t
 from t2t_torch import registry
@@ -170,7 +170,7 @@ def test_a_resumed_run_is_bit_equal(family, tmp_path, training_of):
     )
     t2t.train(**part)
     shutil.rmtree(tmp_path / family)  # the run needs the folder no more
-    t2t.train(**{**part, "pause_at_step": 0, "generate_data": False})
+    t2t.train(**{**part, "pause_at_step": 0})
     assert weights(tmp_path / "whole" / "ckpt-4") == weights(tmp_path / "part" / "ckpt-4")
 
 
@@ -257,6 +257,18 @@ def test_a_tokenizer_without_marks_is_refused(tmp_path, training_of):
         t2t.train(**settings)
 
 
+@pytest.mark.parametrize("kind", ["text2tags", "text2class", "spanqa"])
+def test_all_weights_are_trained(kind, tmp_path, training_of):
+    """Distributed runs need a gradient of each weight."""
+    settings = training_of(kind, "bert")
+    t2t.train(**settings)
+    before = weights(settings["output_dir"] / "ckpt-3")
+    t2t.train(**{**settings, "train_steps": 6})
+    after = weights(settings["output_dir"] / "ckpt-6")
+    keys = {name for name in after if name.endswith("key.bias")}  # no output depends on them
+    assert {name for name in after if after[name] == before[name]} <= keys
+
+
 def test_classes_are_learnt(training_of):
     settings = training_of("text2class", "roberta", rate=0.003, train_steps=40)
     t2t.train(**settings)
@@ -294,6 +306,14 @@ def damaged(folder, how):
     elif how == "no tokenizer":
         for path in folder.glob("tokenizer*"):
             path.unlink()
+    elif how in ("other shape", "not a number"):
+        tensors = load_file(weights)
+        name = "encoder.layer.0.attention.self.query.weight"
+        its = tensors[name]
+        tensors[name] = its[:3].clone() if how == "other shape" else its * float("nan")
+        save_file(tensors, weights, {"format": "pt"})
+    elif how == "end beyond":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "eos_token_id": 5000}))
     elif how == "other architecture":
         config.write_text(json.dumps({**json.loads(config.read_text()), "num_hidden_layers": 5}))
     return folder
@@ -310,6 +330,9 @@ BAD = {
     "other tokenizer": (DataError, "different models"),
     "no tokenizer": (DataError, "tokenizer"),
     "other architecture": (CheckpointError, "lacks"),
+    "other shape": (CheckpointError, r"query.weight in .* is \[3, 32\], and .* says \[32, 32\]"),
+    "not a number": (CheckpointError, "query.weight in .*: not all numbers are finite"),
+    "end beyond": (DataError, "end 5000 is no id"),
 }
 
 
@@ -327,7 +350,7 @@ def test_weights_that_changed_since_are_refused(tmp_path, training_of):
     settings = training_of("text2class", "bert")
     known = PretrainedFolder(str(tmp_path / "bert")).architecture()
     save_model("bert", tmp_path / "bert", seed=3)
-    with pytest.raises(CheckpointError, match="has changed"):
+    with pytest.raises(CheckpointError, match="it has changed, or is of another"):
         PretrainedFolder(str(tmp_path / "bert")).check_is(known)
     assert settings
 
