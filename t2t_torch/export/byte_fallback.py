@@ -21,7 +21,8 @@ from t2t_torch.export.strings import (
     at_least_one,
     characters_of,
     look_up,
-    of_flat,
+    nonempty,
+    rows_of,
     texts_of,
     utf8,
 )
@@ -83,9 +84,7 @@ def encode_bytes(
     vocabulary, ranks = config["model"]["vocab"], _merges(config)
     numbers = {token: number for number, token in enumerate(vocabulary)}
     texts = where(field.texts == "", "", combine("StringConcat", META_SPACE, field.texts))
-    letters = at_least_one(characters_of(texts), "")
-    rows = (letters != "").NonZero()[0]
-    letters = letters.Reshape([-1]).Compress((letters != "").Reshape([-1]), axis=0)
+    letters, rows = nonempty(at_least_one(characters_of(texts), ""))
     single = {token: number for token, number in numbers.items() if len(token) == 1}
     single[" "] = numbers.get(META_SPACE, NONE)  # NONE: its bytes
     symbols = look_up(letters, single, NONE).Unsqueeze([1])
@@ -100,8 +99,7 @@ def encode_bytes(
     flat = wanted.Reshape([-1]).Compress(kept, axis=0)
     flat, row = merge_pairs(flat, row, ranks, numbers, field.texts.Shape())
     ours = np.array([ids.get(token, unknown) for token in vocabulary])
-    zeros, ones = combine("Expand", 0, field.texts.Shape()), combine("Expand", 1, row.Shape())
-    return of_flat(take(ours, flat), zeros.ScatterElements(row, ones, reduction="add"))
+    return rows_of(take(ours, flat), row, field.texts)
 
 
 def decode_bytes(tokens: tuple[str, ...], ids: Proxy, mask: Proxy) -> Proxy:

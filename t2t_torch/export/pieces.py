@@ -53,8 +53,10 @@ from t2t_torch.export.strings import (
     look_up,
     mask_of,
     named,
+    nonempty,
     of_flat,
     ranges,
+    rows_of,
     substitute,
     texts_of,
     tokens,
@@ -177,12 +179,12 @@ def _sentence_pieces(pieces: SentencePieces, encoder: PieceGraph, field: FieldTe
 @encode_pieces.register(BytePairEncoding)
 def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText) -> NumberRows:
     codes, parts = _Codes(pieces, encoder.encoder.tokens), field.parts
-    words, row = _nonempty(parts)
+    words, row = nonempty(parts)
     symbols, word = codes.merged(words)
     beside = word == shifted(word, 1, -1)
     inside, last = codes.ids(encoder.ids, encoder.unknown)
     ids = where(beside, take(inside, symbols), take(last, symbols))
-    return _rows(ids, row[word], parts)
+    return rows_of(ids, row[word], parts)
 
 
 @encode_pieces.register(HuggingFacePieces)
@@ -244,9 +246,9 @@ def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldTex
     """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
     model = pieces.config["model"]
     parts = _bert_words(field, pieces)
-    words, row = _nonempty(parts)
+    words, row = nonempty(parts)
     # The first symbol of a word is its start, and only pieces that begin words begin with it.
-    letters, word = _nonempty(characters_of(combine("StringConcat", "\n", words)))
+    letters, word = nonempty(characters_of(combine("StringConcat", "\n", words)))
     alphabet = {one for token in encoder.ids for one in token} - {"\n"}
     numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
     prefix = model["continuing_subword_prefix"]
@@ -266,25 +268,7 @@ def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldTex
     ids = where(is_unknown, encoder.unknown, cut.ids)
     kept = cut.begins & (starts | ~is_unknown)
     ids, row = (one.Compress(kept, axis=0) for one in (ids, row[word]))
-    return _rows(ids, row, parts)
-
-
-def _nonempty(strings: Proxy) -> tuple[Proxy, Proxy]:
-    """Returns the nonempty strings of rows [B, W], and the row of each.  [N] string, [N] int64."""
-    mask = strings != ""
-    return strings.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0), mask.NonZero()[0]
-
-
-def _rows(ids: Proxy, row: Proxy, like: Proxy) -> NumberRows:
-    """Returns rows of ids.
-
-    Args:
-      ids: [N] int64, those of each row in order.
-      row: the row of each, [N] int64.
-      like: a tensor with as many rows.
-    """
-    zeros, ones = combine("Expand", 0, like.size(0)), combine("Expand", 1, row.Shape())
-    return of_flat(ids, zeros.ScatterElements(row, ones, reduction="add"))
+    return rows_of(ids, row, parts)
 
 
 def _bert_words(field: FieldText, pieces: HuggingFacePieces) -> Proxy:
@@ -352,7 +336,7 @@ class _Codes:
         """Returns `merged` before the first merge."""
         if self._pieces.end_is_apart:  # words have no line ends
             words = words.StringConcat("\n")
-        letters, word = _nonempty(characters_of(words))
+        letters, word = nonempty(characters_of(words))
         if self._pieces.end_is_apart:
             names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
             return look_up(letters, names, self._unknown), word
@@ -519,7 +503,7 @@ class SubtokenGraph(EncoderGraph):
 
     def _line(self, field: FieldText) -> _Characters:
         letters = field.letters
-        flat, row = _nonempty(letters)
+        flat, row = nonempty(letters)
         kinds = flat.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
         first = row != shifted(row, -1, NONE)
         last = row != shifted(row, 1, NONE)

@@ -213,6 +213,24 @@ def of_flat(flat: Proxy, lengths: Proxy) -> NumberRows:
     return NumberRows(zeros.ScatterND(places, flat), lengths)
 
 
+def nonempty(strings: Proxy) -> tuple[Proxy, Proxy]:
+    """Returns the nonempty strings of rows [B, W], and the row of each.  [N] string, [N] int64."""
+    mask = strings != ""
+    return strings.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0), mask.NonZero()[0]
+
+
+def rows_of(ids: Proxy, row: Proxy, like: Proxy) -> NumberRows:
+    """Returns rows of ids.
+
+    Args:
+      ids: [N] int64, those of each row in order.
+      row: the row of each, [N] int64.
+      like: a tensor with as many rows.
+    """
+    zeros, ones = combine("Expand", 0, like.size(0)), combine("Expand", 1, row.Shape())
+    return of_flat(ids, zeros.ScatterElements(row, ones, reduction="add"))
+
+
 def counted(lengths: Proxy) -> NumberRows:
     """Returns 0, 1, 2 etc. for each row."""
     width = longest(lengths)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from t2t_torch.export.graph import Proxy, combine, shifted, take, where
+from t2t_torch.export.graph import Proxy, shifted, take, where
 from t2t_torch.export.segmentation import most_probable
 from t2t_torch.export.strings import (
     FieldText,
@@ -25,7 +25,8 @@ from t2t_torch.export.strings import (
     joined,
     look_up,
     named,
-    of_flat,
+    nonempty,
+    rows_of,
     substitute,
     tokens,
     utf8,
@@ -91,14 +92,10 @@ def encode_unigram(
     start = where(is_apart | is_sign, "\n", "")
     marked = where(letters == "", "", start.StringConcat(sign).StringConcat(letters))
     words = tokens(joined(marked), separators=["\n"])
-    mask = words != ""
-    flat = words.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
+    flat, row = nonempty(words)
     found, word = most_probable(flat, model["vocab"])
-    row = mask.NonZero()[0][word]
-    counts = combine("Expand", 0, mask.size(0))
-    counts = counts.ScatterElements(row, combine("Expand", 1, row.Shape()), reduction="add")
     ours = np.array([*(ids.get(token, unknown) for token, _ in model["vocab"]), unknown])
-    return of_flat(take(ours, found), counts)
+    return rows_of(take(ours, found), row[word], words)
 
 
 def decode_unigram(names: tuple[str, ...], ids: Proxy, mask: Proxy) -> Proxy:
