@@ -129,8 +129,7 @@ class Problem(ABC):
         self.was_copy = copy
         self.corruption = ""
         if reverse:
-            spaces = self.target_space_id, self.input_space_id
-            self.input_space_id, self.target_space_id = spaces
+            self.input_space_id, self.target_space_id = self.target_space_id, self.input_space_id
             self.column_names = _exchanged(self.column_names)
             self.column_forms = _exchanged(self.column_forms)
         if copy:

@@ -317,8 +317,7 @@ class RangedHParams:
         Raises:
           HParamsError: as `set_categorical`; or a number is not finite, or has no logarithm.
         """
-        values = _listed(name, feasible_points)
-        points = tuple(sorted(_number(name, value) for value in values))
+        points = tuple(sorted(_number(name, value) for value in _listed(name, feasible_points)))
         log = _scale(name, scale, points[0])["log"]
         self._set(name, Categorical(points, ordered=True, log=log))
 

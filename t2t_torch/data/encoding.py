@@ -494,8 +494,7 @@ def encode_share(
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
     with seeded(request.seed, split.value), row_bar(where, show=progress) as bar:
-        samples = samples_of(problem, request.raw_folder, split)
-        watched = _watched(samples, features, unknown_labels)
+        watched = _watched(samples_of(problem, request.raw_folder, split), features, unknown_labels)
         limited = itertools.islice(watched, request.max_cases or None)
         chunks = Chunks(limited, features.sources.values(), where, share)
         for encoded in encoder.encode(chunks):

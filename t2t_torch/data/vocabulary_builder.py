@@ -214,8 +214,7 @@ class WordVocabularyBuilder(StringsBuilder):
             for word, count in ranked
             if count >= self._min_count and word not in reserved and _fits_a_line(word)
         ]
-        lines = [*reserved, *words[: self._vocab_size - len(reserved)]]
-        _write_lines(path, lines)
+        _write_lines(path, [*reserved, *words[: self._vocab_size - len(reserved)]])
 
 
 class CharacterVocabularyBuilder(StringsBuilder):

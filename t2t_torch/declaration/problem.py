@@ -503,8 +503,7 @@ class DeclaredProblem(FromJson):
     def _check_columns(self, record: Record) -> None:
         """Raises DataError if a file lacks declared columns."""
         try:
-            sample = self.sample_maker.sample(record.values)
-            self.sample_maker.split(record.values, sample)
+            self.sample_maker.split(record.values, self.sample_maker.sample(record.values))
         except MissingColumnError as error:
             keys = [
                 field

@@ -270,8 +270,7 @@ class LabelPredictor(Picklable):
         self, batch: dict[str, Tensor], samples: Sequence[Mapping[str, Any]]
     ) -> list[Prediction]:
         guesses: dict[str, Any] = {}
-        device = next(self.model.parameters()).device
-        with autocast(self.model.hparams.activation_dtype, device):
+        with autocast(self.model.hparams.activation_dtype, next(self.model.parameters()).device):
             output = self.model.logits(batch)
         for name, logits in output.items():
             modality: Any = self.model.modalities[name]

@@ -198,8 +198,7 @@ class OrderedSum:
             sizes = [parameters[i].numel() for i in places]
             like = parameters[places[0]]
             size, each = self._world.size, -(-sum(sizes) // self._world.size)
-            most = max(map(len, nodes))
-            sent = like.new_zeros(size, most, each)
+            sent = like.new_zeros(size, max(map(len, nodes)), each)
             for index, node in enumerate(nodes[self._world.rank]):
                 if node in sums:
                     flat = torch.cat([sums[node][i].flatten() for i in places])

@@ -407,8 +407,7 @@ def _converted(
     known = TASKS[name]
     found = _ConvertedSettings()
     model = task.get("model") or {}
-    representation = _chosen(_inner(model).get("representation"), known)
-    own_model = known.models[representation]
+    own_model = known.models[_chosen(_inner(model).get("representation"), known)]
     by_lower = {one.lower(): one for one in _OPTIMIZERS}
     fixed = {**_FIXED, "bidirectional": known is not _LANGUAGE}
     for section in (task, rest):

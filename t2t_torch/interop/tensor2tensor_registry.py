@@ -355,9 +355,7 @@ class _Converted(TextProblem):
     @property
     def vocab_filename(self) -> str | None:
         """The user's vocabulary file."""
-        if self.vocab_type is VocabType.CHARACTER:
-            return None
-        return self.user.vocab_filename
+        return None if self.vocab_type is VocabType.CHARACTER else self.user.vocab_filename
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""

@@ -437,8 +437,7 @@ class ScoreEvents:
             Summary.Value(tag=f"{_TAGS.get(name, name)}{self._suffix}", simple_value=value)
             for name, value in scores.items()
         ]
-        event = Event(step=step, wall_time=seconds, summary=Summary(value=values))
-        self._writer.add_event(event)
+        self._writer.add_event(Event(step=step, wall_time=seconds, summary=Summary(value=values)))
         self._writer.flush()
 
     def note(self, step: int) -> None:

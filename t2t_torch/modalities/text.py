@@ -120,8 +120,7 @@ class Softmax(nn.Module):
         if self.bias is None:
             return hidden, self.weight
         ones = hidden.new_ones(len(hidden), 1)
-        weight = torch.cat([self.weight, self.bias[:, None]], 1)
-        return torch.cat([hidden, ones], 1), weight
+        return torch.cat([hidden, ones], 1), torch.cat([self.weight, self.bias[:, None]], 1)
 
 
 class TextModality(Modality):

@@ -75,8 +75,7 @@ class MixedBatches:
         batches_per_step: int,
         **run: Any,
     ) -> None:
-        sizes = [component.plan.batches_per_epoch for component in components]
-        schedule = schedule.of_sizes(sizes)
+        schedule = schedule.of_sizes([component.plan.batches_per_epoch for component in components])
         self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
         self._open(components, **run)
 

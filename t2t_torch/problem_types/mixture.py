@@ -178,8 +178,7 @@ class MixingSchedule:
         if self.kind != "linear":
             given = np.searchsorted(self.steps, steps, side="right") - 1
             return shares[np.maximum(given, 0)]
-        columns = [np.interp(steps, self.steps, column) for column in shares.T]
-        return np.stack(columns, axis=1)
+        return np.stack([np.interp(steps, self.steps, column) for column in shares.T], axis=1)
 
     def __str__(self) -> str:
         if self.kind in ("round_robin", "by_size"):

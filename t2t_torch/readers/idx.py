@@ -160,8 +160,7 @@ def _match_class_folders(head: Head) -> Match | None:
         doubts.append(f"{named}: left out, not of the kind of the other files.")
     files = [file for name in classes for file in held[name].files[:_INSPECTED_FILES]]
     if kinds == {"text"}:
-        raw = b"\n".join(Head(file).start for file in files)
-        encoding, warnings = encoding_of(raw, path)
+        encoding, warnings = encoding_of(b"\n".join(Head(file).start for file in files), path)
         options |= {"encoding": encoding} if encoding else {}
         doubts += warnings
     if kinds == {"image"}:

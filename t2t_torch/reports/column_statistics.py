@@ -501,8 +501,7 @@ def unknowns_of(
     seen: Counter[str] = Counter()
     for first, rows in column.blocks():
         counts += id_counts(rows.values, encoder.vocab_size)
-        marks = unknown[rows.values]
-        places = np.flatnonzero(marks)
+        places = np.flatnonzero(unknown[rows.values])
         if not len(places):
             continue
         owners = np.unique(np.searchsorted(rows.offsets, places, side="right") - 1)

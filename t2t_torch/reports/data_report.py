@@ -425,8 +425,7 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
     ranked = labels.most_frequent()
     label, count = label_text(ranked[0][0]), ranked[0][1]
     if len(ranked) > 1 and count > _ONE_LABEL * labels.total:
-        share = percent(count / labels.total)
-        yield f"{share} of the labels of {name} in training are {label}."
+        yield f"{percent(count / labels.total)} of the labels of {name} in training are {label}."
     rare = [f"{label_text(one)} ({number(n)})" for one, n in ranked if 0 < n < _RARE]
     if rare:
         what = subject(len(rare), "label", name, "occurs")

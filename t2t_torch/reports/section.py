@@ -308,9 +308,7 @@ def cut(text: str, columns: int) -> str:
 
 def width(text: str) -> int:
     """Returns the width of a text in terminal columns."""
-    if text.isascii():
-        return len(text)
-    return sum(_columns(character) for character in text)
+    return len(text) if text.isascii() else sum(_columns(character) for character in text)
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:

@@ -273,8 +273,7 @@ def write(
     def finish() -> None:
         if peers.leads:
             tensors = {name: entry for one in files for name, entry in one.items()}
-            metadata = Explanations.of(final.path.parent)
-            Checkpoint.write_rest(staged, snapshot, tensors, metadata)
+            Checkpoint.write_rest(staged, snapshot, tensors, Explanations.of(final.path.parent))
             rename(staged, final.path)
 
     try:
@@ -573,8 +572,7 @@ class CheckpointDirectory:
           OSError: the disk fails.
           CheckpointError: `best.json` is damaged.
         """
-        ranked = self._ratings.ranked()
-        superfluous = self._retention.superfluous(checkpoints, written, ranked)
+        superfluous = self._retention.superfluous(checkpoints, written, self._ratings.ranked())
         superfluous = [one for one in superfluous if one.step not in self.read_steps]
         for checkpoint in superfluous:
             # Renames first: a crash during deletion leaves no partial checkpoint.

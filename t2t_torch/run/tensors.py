@@ -237,8 +237,7 @@ class StoredTensors:
         self.kinds: dict[str, TensorKind] = {}
         for name, stored in self._metadata.state_dict_metadata.items():
             if isinstance(stored, TensorStorageMetadata):  # the only kind of entry
-                there = sum(chunk.sizes.numel() for chunk in stored.chunks)
-                if there != stored.size.numel():
+                if sum(chunk.sizes.numel() for chunk in stored.chunks) != stored.size.numel():
                     raise CheckpointError(f"{path} is damaged: parts of {name} are missing")
                 self.kinds[name] = TensorKind(stored.size, stored.properties.dtype)
 

@@ -105,8 +105,7 @@ class Prediction:
         cls, target: str, hypotheses: Sequence[Hypothesis], attention: Attention | None = None
     ) -> Prediction:
         """Returns the prediction of a text target from its hypotheses, best first."""
-        text = hypotheses[0].text
-        return cls({target: text}, hypotheses=tuple(hypotheses), attention=attention)
+        return cls({target: hypotheses[0].text}, hypotheses=tuple(hypotheses), attention=attention)
 
     @classmethod
     def of_value(

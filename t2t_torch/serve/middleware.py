@@ -287,5 +287,4 @@ async def _read_to_end(receive: Receive) -> None:
 def _response(rejected: HTTPError) -> Response:
     """Returns the response; the end of the body of a bad request is unknown."""
     closing = {"Connection": "close"} if isinstance(rejected, BadRequest) else {}
-    headers = {**rejected.headers, **closing}
-    return json_response({"error": str(rejected)}, rejected.status, headers)
+    return json_response({"error": str(rejected)}, rejected.status, {**rejected.headers, **closing})

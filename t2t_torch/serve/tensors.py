@@ -498,8 +498,7 @@ async def read_tensors(bodies: Bodies, request: Request, limits: ServerLimits) -
     if length is None:
         text = await bodies.content(request, ("application/json",))
         return filled(parse_json(text), b"", limits)
-    kinds = ("application/json", "application/octet-stream")
-    body = await bodies.content(request, kinds)
+    body = await bodies.content(request, ("application/json", "application/octet-stream"))
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
         raise BadRequest(f"{HEADER}: {length!r} is no number of bytes.")
     if not int(length):

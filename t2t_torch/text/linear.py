@@ -119,8 +119,7 @@ def fit(
     cost, slope, least = costs[0], 1.0, 1
     if len(costs) > 1 or (calibrates and classes >= 0):
         cost, slope, least = _validate(data, kept[order], costs)
-    fitter = _Fitter(data, kept, idf_of(counts, buckets, least))
-    return replace(fitter.solve(cost), slope=slope)
+    return replace(_Fitter(data, kept, idf_of(counts, buckets, least)).solve(cost), slope=slope)
 
 
 def _signs(targets: npt.NDArray[Any], classes: int) -> Floats:

@@ -122,8 +122,7 @@ class Experiment:
           CheckpointError: there is no checkpoint, and the schedule does not wait for one.
         """
         act = self._decode_newest if plan.decodes else self._evaluate_newest
-        splits = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}
-        split = splits[plan.data]
+        split = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}[plan.data]
         if plan.repeats:
             self._for_each_checkpoint(lambda last: act(split, last))
         elif act(split, -1) < 0:

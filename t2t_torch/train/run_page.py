@@ -594,8 +594,7 @@ class RunReport(Hook):
         # An evaluating process may run in a folder without training so far.
         if estimator.world.leads and estimator.directory.exists:
             try:
-                page = run_page(directory)
-                write_text(directory / REPORT_NAME, page)
+                write_text(directory / REPORT_NAME, run_page(directory))
             except _FAULTS as error:
                 self._warn(directory, error)
         self._written_at = time.monotonic()

@@ -417,8 +417,7 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     own = ("multiprocessing_context", "prefetch_factor", "timeout", "worker_init_fn")
     options = {name: getattr(loader, name) for name in own if workers and hasattr(loader, name)}
     if workers:
-        init = functools.partial(_start_worker, options.get("worker_init_fn"))
-        options["worker_init_fn"] = init
+        options["worker_init_fn"] = functools.partial(_start_worker, options.get("worker_init_fn"))
     reader: data.DataLoader[Any] = data.DataLoader(
         Fetcher(loader, seed, purpose),
         batch_size=None,

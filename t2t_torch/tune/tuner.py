@@ -445,8 +445,7 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
     directory = record.output_dir
     write_text(directory / RECORD, record.to_json())
     write_text(directory / PAGE, search_page(record))
-    summary = write_findings(record, directory)
-    lines = [summary, "", f"All of it, to look at: {directory / PAGE}"]
+    lines = [write_findings(record, directory), "", f"All of it, to look at: {directory / PAGE}"]
     if record.best is not None:
         lines.append(_best_run_line(directory / BEST, record.best, where))
     return lines

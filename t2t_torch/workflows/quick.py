@@ -499,8 +499,7 @@ def _samples(evaluation: Path) -> Iterator[Section]:
             for title, some in (("Wrong", wrong), ("Right" if flags else "", right))
             if some
         ]
-        meaning = f"Every row is in evaluation/{file.name}."
-        yield Section(file.stem, "Samples", meaning, tables)
+        yield Section(file.stem, "Samples", f"Every row is in evaluation/{file.name}.", tables)
 
 
 def _latency(folder: Path) -> Iterator[Section]:

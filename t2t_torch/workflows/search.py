@@ -298,8 +298,7 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
     """Returns the table of trials with its header, in lines of at most `columns` characters."""
     searched = [axis.name for axis in record.space if axis.kind != "const"]
     best = record.best
-    head = ["trial", "state", "step", record.metric, "time", "hyperparameters"]
-    cells = [head]
+    cells = [["trial", "state", "step", record.metric, "time", "hyperparameters"]]
     for trial in sorted(record.trials, key=lambda one: _order(record, one)):
         mark = "*" if best is not None and trial.number == best.number else ""
         unchanged = record.default is not None and trial.number == record.default.number
