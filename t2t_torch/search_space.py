@@ -379,8 +379,7 @@ class RangedHParams:
             raise HParamsError(
                 f"the range of {name} is from {made.low} to {made.high}: the least comes first."
             )
-        before = self._ranges.get(name)
-        if before is not None and _setter(before) != _setter(made):
+        if (before := self._ranges.get(name)) is not None and _setter(before) != _setter(made):
             raise HParamsError(
                 f"the range of {name} is of {_setter(before)}, and {_setter(made)} "
                 "sets it again. Keep its kind, or start from ranges without it."

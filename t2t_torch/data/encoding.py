@@ -386,8 +386,7 @@ def _start_worker(make_features: MakeFeatures, skip_unfit: bool) -> None:
 
 def _follow_parent() -> None:
     """Exits this process when its parent is killed; otherwise it would wait forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
@@ -465,8 +464,7 @@ def _watched(
         for name, labels in found.items():
             value = sample.get(features.sources[name])
             for label in value if isinstance(value, list | tuple) else [value]:
-                text = str(label)
-                if text not in known[name] and len(labels) < MAX_UNKNOWN_LABELS:
+                if (text := str(label)) not in known[name] and len(labels) < MAX_UNKNOWN_LABELS:
                     labels.setdefault(text)
         yield sample
 

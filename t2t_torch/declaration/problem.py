@@ -420,8 +420,7 @@ class DeclaredProblem(FromJson):
         rows.check()
         for split in rows.splits():
             for format_name, records in rows.opened(split, BadRecords("skip")):
-                first = next(records, None)
-                if first is not None and format_name not in _VARYING:
+                if (first := next(records, None)) is not None and format_name not in _VARYING:
                     self._check_columns(first)
                     rows.check_where(split, first.values)
 

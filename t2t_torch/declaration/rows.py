@@ -72,8 +72,7 @@ class RowFiles:
           RegistryError: the same file is in two splits.
         """
         named = {split: self.paths(split) for split in self.splits()}
-        missing = [path for paths in named.values() for path in paths if not path.exists()]
-        if missing:
+        if missing := [path for paths in named.values() for path in paths if not path.exists()]:
             paths = "\n  ".join(dict.fromkeys(str(path) for path in missing))
             raise DataError(
                 f"{self._declaration.problem!r} ({self._path}) reads files that are not there:\n"
@@ -474,8 +473,7 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
     """Returns the parts of all columns; strings are split as declared."""
     if len(parts) > 1:
         return [one for part in parts for one in _listed([part], column, at_blanks=at_blanks)]
-    held = list_of(parts[0])
-    if held is not None:
+    if (held := list_of(parts[0])) is not None:
         return held
     if parts[0] is None:
         return []

@@ -214,14 +214,13 @@ def digest_of_hparams(model: Any) -> str:
     Args:
       model: a `T2TModel`, or an ensemble.
     """
-    members = getattr(model, "models", [model])
     return digest(
         [
             one.hparams.model_dump(mode="json"),
             one.features.input_space_id,
             one.features.target_space_id,
         ]
-        for one in members
+        for one in getattr(model, "models", [model])
     )
 
 

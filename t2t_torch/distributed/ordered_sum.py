@@ -157,8 +157,7 @@ class OrderedSum:
         depth = max(leaf.bit_length(), (self._count - leaf - 1).bit_length())
         add(self._sums, (depth, leaf), values)
         versions = zip(self._buffers, self._versions, strict=True)
-        changed = [name for (name, buffer), before in versions if buffer._version != before]
-        if changed:
+        if changed := [name for (name, buffer), before in versions if buffer._version != before]:
             raise HParamsError(
                 f"{_FLAG}: a pass changes the model's buffer {changed[0]}, which then depends on "
                 "the batches of one process (as statistics of BatchNorm). Choose a model without "

@@ -468,8 +468,7 @@ def _flags(found: _ConvertedSettings, model: str) -> dict[str, Any]:
     fields = type(made).model_fields
     defaults = {**_DEFAULTS, **_DEFAULTS_OF.get(model, {})}
     values = {**defaults, **_OPTIMIZERS.get(found.optimizer, {}), **found.hparams}
-    width = values.pop("lstm_dim", None)
-    if width is not None:
+    if (width := values.pop("lstm_dim", None)) is not None:
         names = ("lstm_size", "encoder_size", "hidden_size")
         values[next(name for name in names if name in fields)] = int(width)
     if model == "lstm_lm":

@@ -313,8 +313,7 @@ def check_unread(hparams: TransformerLayerHParams, names: Sequence[str], model: 
     """
     for name in names:
         default = type(hparams).model_fields[name].default
-        value = getattr(hparams, name)
-        if value != default:
+        if (value := getattr(hparams, name)) != default:
             raise HParamsError(f"{name}={value}: layers of {model} have {default!r} only.")
 
 

@@ -124,8 +124,7 @@ def score(
       UsageError: a score or the tokenizer is unknown.
     """
     check_counts(len(outputs), len(references))
-    unknown = [name for name in names if name not in SCORES]
-    if unknown:
+    if unknown := [name for name in names if name not in SCORES]:
         known = ", ".join(SCORES)
         raise UsageError(f"there is no score {', '.join(map(repr, unknown))}; scores are {known}.")
     if tokenize not in TOKENIZERS:

@@ -180,8 +180,7 @@ class TextModality(Modality):
             weights = counted if weights is None else counted * weights[:, None]
         elif weights is not None:
             weights = weights[:, None].expand_as(targets)
-        by_position = target_loss.weights(targets)
-        if by_position is not None:
+        if (by_position := target_loss.weights(targets)) is not None:
             weights = by_position if weights is None else weights * by_position
 
         def rows(values: Tensor) -> Tensor:

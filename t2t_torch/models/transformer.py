@@ -433,8 +433,7 @@ class Transformer(T2TModel):
             x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask)
-        segments = self.join.segments(features)
-        if segments is not None:
+        if (segments := self.join.segments(features)) is not None:
             mask = same_segment(segments, segments)
         if self.hparams.is_local:
             is_masked = self.hparams.self_attention_type == "local_mask_right"

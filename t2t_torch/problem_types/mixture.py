@@ -55,8 +55,7 @@ class MixtureProblem(SeveralProblems):
 
     def _first(self) -> Problem:
         """Instantiates the first of the problems; RegistryError if one of them is a mixture."""
-        outer = _BEING_MADE.get()
-        if outer is not None:
+        if (outer := _BEING_MADE.get()) is not None:
             raise RegistryError(
                 f"{outer!r} mixes {self.name!r}, which is a mixture and has no data of its own. "
                 "Name problems that are none in `problem_names`."

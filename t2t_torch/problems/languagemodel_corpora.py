@@ -301,8 +301,7 @@ class LanguagemodelLm1b32k(Text2SelfProblem):
         known = {word.strip() for word in read_lines(_LM1B_WORDS.get(tmp_dir))}
         for file in _LM1B_FILES[split]:
             for record in open_records(file.get(tmp_dir), format="lines", bad=self.bad_records):
-                words = record.values["text"].split()
-                if words:
+                if words := record.values["text"].split():
                     replaced = (word if word in known else _LM1B_UNKNOWN for word in words)
                     yield {"targets": " ".join(replaced)}
 

@@ -216,8 +216,7 @@ def read_class_folders(
     by_class = {name: held[name] for name in classes or held if name in held}
     for entry in (entry for one in by_class.values() for entry in one.foreign):
         bad.report(Place(entry, 1, unit="entry"), "is not of the kind of the other files")
-    missing = [name for name in classes if name not in held]
-    if missing or not by_class:
+    if (missing := [name for name in classes if name not in held]) or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
     pixels = tuple(map(int, scaled.groups())) if scaled else None
     encoding = known_encoding(path, encoding) or "utf-8-sig"

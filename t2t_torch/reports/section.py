@@ -147,8 +147,7 @@ def confusion_blocks(
         return
     worst = sorted(used, key=lambda label: -missed[label] - false[label])
     yield _matrix(labels, counts, sorted(worst[:_MATRIX]))
-    confused = sorted((-n, pair) for *pair, n in wrong.tolist())[:_PAIRS]
-    if confused:
+    if confused := sorted((-n, pair) for *pair, n in wrong.tolist())[:_PAIRS]:
         rows: list[list[Cell]] = [
             [labels[one], labels[other], number(-n), percent(-n / support[one])]
             for n, (one, other) in confused

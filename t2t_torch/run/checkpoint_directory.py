@@ -108,8 +108,7 @@ class Retention:
                 seconds = checkpoint.trainer_state().seconds
             except (CheckpointError, OSError):  # corrupt checkpoints are not kept for this reason
                 continue
-            period = int(seconds // (self.every_n_hours * _SECONDS))
-            if period:
+            if period := int(seconds // (self.every_n_hours * _SECONDS)):
                 first.setdefault(period, checkpoint.step)
         return set(first.values())
 
@@ -422,8 +421,7 @@ class CheckpointDirectory:
         Raises:
           CheckpointError: as `read_newest`.
         """
-        best = self.best()
-        if best is not None and not self.deleted_during(read, best):
+        if (best := self.best()) is not None and not self.deleted_during(read, best):
             return best
         return self.read_newest(read)
 
@@ -595,8 +593,7 @@ class CheckpointDirectory:
             return
         try:
             there[-1].verify()
-            deleted = self._delete_superfluous(there[-1], sorted([*there, coming]))
-            if deleted:
+            if deleted := self._delete_superfluous(there[-1], sorted([*there, coming])):
                 names = ", ".join(one.path.name for one in deleted)
                 _warn(f"deleted before {coming.path.name} is written, to free disk space: {names}")
         except (OSError, CheckpointError) as fault:

@@ -580,8 +580,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     except ValueError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
     names = _optimizer_names(optimizer, model)
-    unknown = sorted(set(state) - set(names))
-    if unknown:
+    if unknown := sorted(set(state) - set(names)):
         raise CheckpointError(f"{file}: the model has no parameter {unknown[0]!r}")
     missing = sorted(set(names) - set(state) - set(stateless))
     if state and missing:

@@ -229,8 +229,7 @@ class RequestMiddleware:
             self._record(scope, log_fields, status, time.perf_counter() - start)
 
     def _rejection(self, scope: Scope, headers: Headers) -> HTTPError | None:
-        rejected = check_headers(headers)
-        if rejected is not None:
+        if (rejected := check_headers(headers)) is not None:
             return rejected
         path = scope["path"]
         if path not in _OPEN and not self.keys.admit(

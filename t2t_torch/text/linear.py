@@ -206,9 +206,8 @@ def with_dense(rows: TokenRows, dense: Floats | None, buckets: int) -> TokenRows
         return rows
     size = dense.shape[1]
     places = np.repeat(rows.offsets[1:], size)
-    columns = np.tile(np.arange(buckets, buckets + size), len(rows))
     return TokenRows(
-        np.insert(rows.columns, places, columns),
+        np.insert(rows.columns, places, np.tile(np.arange(buckets, buckets + size), len(rows))),
         rows.offsets + size * np.arange(len(rows) + 1),
         np.insert(rows.values, places, dense.reshape(-1)),
     )

@@ -189,8 +189,7 @@ def cut(escaped: str, known: Collection[str], longest: Mapping[str, int]) -> lis
     start, stop = 0, len(escaped)
     while start < stop:
         for end in range(min(stop, start + longest.get(escaped[start], 0)), start, -1):
-            piece = escaped[start:end]
-            if piece in known:
+            if (piece := escaped[start:end]) in known:
                 pieces.append(piece)
                 start = end
                 break

@@ -425,8 +425,7 @@ def add_metrics(
             fitting.update(suitable)
             more[target] = [*suitable, *(also(feature) if also is not None else ())]
         one.more_metrics = more
-    missing = [name for name in requested if name not in fitting]
-    if missing:
+    if missing := [name for name in requested if name not in fitting]:
         raise UsageError(
             f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "
             "metric of; docs/reference/metrics.md lists the metrics of each. Leave it out."

@@ -184,8 +184,7 @@ def _check_one(problem: Problem, hparams: HParams) -> None:
     names = ["multiproblem_shared", "multiproblem_weights", "multiproblem_models"]
     names += ["mixing_schedule", *FIRST_MIXING] if problem.mixing_schedule is None else []
     fields = type(hparams).model_fields
-    faults = [name for name in names if getattr(hparams, name) != fields[name].default]
-    if faults:
+    if faults := [name for name in names if getattr(hparams, name) != fields[name].default]:
         raise HParamsError(
             f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "
             "out, or name a MultiProblem (docs/how_to/several_problems.md)."

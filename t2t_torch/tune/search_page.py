@@ -160,8 +160,7 @@ def _worth_a_look(record: SearchRecord) -> Iterator[str]:
     yield from findings.summary(record)
     if not any(one.value is not None for one in record.trials):
         yield "No trial has been evaluated yet."
-    failed = [one for one in record.trials if one.state == "failed"]
-    if failed:
+    if failed := [one for one in record.trials if one.state == "failed"]:
         reasons = [
             (one.error.strip().splitlines() or ["no reason was given"])[-1] for one in failed
         ]

@@ -741,8 +741,7 @@ class SearchState:
     def _take(self, event: Event) -> bool:
         if self._is_full:
             return False
-        number = int(event["trial"])
-        if number == len(self.trials):
+        if (number := int(event["trial"])) == len(self.trials):
             if "hparams" not in event or not self.will_start:
                 return False
             bracket = self._next_bracket()

@@ -285,8 +285,7 @@ class Tuner:
         """Reports the trainings that have ended; returns True if there were any."""
         ended = False
         for number, slot in list(self._slots.items()):
-            outcome = slot.training.outcome()
-            if outcome is not None:
+            if (outcome := slot.training.outcome()) is not None:
                 ended = True
                 self._last_sync = 0.0  # new tasks may be available immediately
                 if not self._restart(number, slot, outcome):

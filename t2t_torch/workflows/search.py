@@ -282,8 +282,7 @@ def summary(searcher: SearchState, record: SearchRecord, left: float | None = No
     """Returns a line with the progress of a search and its remaining time in seconds."""
     counts = [f"{number} {state}" for state, number in record.counts.items()]
     parts = [f"{len(searcher.valid)} of {searcher.plan.max_trials} trials: {', '.join(counts)}"]
-    best = record.best
-    if best is not None and best.value is not None:
+    if (best := record.best) is not None and best.value is not None:
         parts.append(
             f"best is trial {best.number}: {record.metric} {best.value:.5g} at step "
             f"{best.evaluated:,}"

@@ -243,13 +243,12 @@ def _task(
                 _claim(settings, directory, record, hparams)
                 directory.claim_vocabularies(names, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
-    vocab_dir = data_dir if settings.trains else directory.path
     task = task_of(
         problem,
         model,
         hparams,
         data_dir=data_dir,
-        vocab_dir=vocab_dir,
+        vocab_dir=(data_dir if settings.trains else directory.path),
         loader_workers=settings.loader_workers,
         pin_memory=world.device.type == "cuda",
     )
