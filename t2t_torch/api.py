@@ -137,8 +137,7 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
         if not name:
             raise UsageError('a table has no name of its own: declare(table, name="reviews").')
         with tempfile.TemporaryDirectory() as temporary:
-            file = _write_table(source, Path(temporary) / f"{name}.parquet")
-            content = dict(draft(file).content)
+            content = dict(draft(_write_table(source, Path(temporary) / f"{name}.parquet")).content)
         content["files"] = {**content["files"], "train": source}
     if name:
         content["problem"] = name
@@ -536,8 +535,7 @@ def _set_and_changes(
     for name in dict.fromkeys(name for name in names if name in known):
         base = registry.hparams(name)
         if type(base) is type(chosen):
-            fields = type(chosen).model_fields
-            values = {field: getattr(chosen, field) for field in fields}
+            values = {field: getattr(chosen, field) for field in type(chosen).model_fields}
             differing = {f: v for f, v in values.items() if v != getattr(base, f)}
             return name, {**differing, **dict(changes or {})} or None  # type: ignore[arg-type]
     raise HParamsError(

@@ -205,10 +205,9 @@ def check_alike(first: T2TModel, other: T2TModel) -> None:
     """
 
     def described(model: T2TModel) -> str:
-        targets = model.features.targets.items()
         return ", ".join(
             f"{name} ({_kind(model.modality(name))}, {feature.vocab_size:,} ids)"
-            for name, feature in targets
+            for name, feature in model.features.targets.items()
         )
 
     if described(first) != described(other):

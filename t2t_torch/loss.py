@@ -41,8 +41,7 @@ def total_loss(output: _HasLosses) -> Loss:
     """
     losses = output.losses.values()
     sums = torch.stack([loss.sum for loss in losses])
-    weights = torch.stack([loss.weight.float() for loss in losses])
-    return Loss(sums.sum(), weights.mean())
+    return Loss(sums.sum(), torch.stack([loss.weight.float() for loss in losses]).mean())
 
 
 class TargetLoss(nn.Module, abc.ABC):

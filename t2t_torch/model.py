@@ -50,8 +50,7 @@ def check_features(model: type[T2TModel], features: Features, problem: str = "")
       HParamsError: a type is not supported; the message lists the supported ones, and the models
         that fit.
     """
-    fault = _mismatch(model, features, problem)
-    if fault:
+    if fault := _mismatch(model, features, problem):
         names = ", ".join(fitting_models(features)) or "none that is registered"
         raise HParamsError(
             f"{fault} Models that fit {problem or 'it'}: {names}. "

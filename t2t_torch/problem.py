@@ -129,8 +129,7 @@ class Problem(ABC):
         self.was_copy = copy
         self.corruption = ""
         if reverse:
-            spaces = self.target_space_id, self.input_space_id
-            self.input_space_id, self.target_space_id = spaces
+            self.input_space_id, self.target_space_id = self.target_space_id, self.input_space_id
             self.column_names = _exchanged(self.column_names)
             self.column_forms = _exchanged(self.column_forms)
         if copy:
@@ -195,8 +194,7 @@ class Problem(ABC):
         Raises:
           DataError: there are no samples to build from.
         """
-        absent = [x for x in self.learners() if not (data_dir / x.file).exists()]
-        if absent:
+        if absent := [x for x in self.learners() if not (data_dir / x.file).exists()]:
             learn(absent, samples_of(self, tmp_dir, Split.TRAIN), data_dir)
 
     @abstractmethod
@@ -220,8 +218,7 @@ class Problem(ABC):
         Raises:
           DataError: the fields of the sample are inconsistent.
         """
-        wrong = [field for field in self.cutters if not isinstance(sample.get(field), str)]
-        if wrong:
+        if wrong := [field for field in self.cutters if not isinstance(sample.get(field), str)]:
             raise DataError(
                 f"`cutters` of {self.full_name!r} cuts texts, and {wrong[0]!r} of a sample is "
                 f"{reprlib.repr(sample.get(wrong[0]))}. Name fields that are texts."

@@ -669,8 +669,7 @@ def _register(kind: str, name: str | None, obj: Any) -> Any:
 
 def _place(obj: Any) -> tuple[str, int]:
     """Returns the file and line of a class or function."""
-    code = getattr(obj, "__code__", None)
-    if code is not None:
+    if (code := getattr(obj, "__code__", None)) is not None:
         return str(Path(code.co_filename).resolve()), code.co_firstlineno
     file = getattr(sys.modules.get(obj.__module__), "__file__", None)
     try:

@@ -120,8 +120,7 @@ def _imported_files(root: Path) -> set[Path]:
 def declarations(source: Path) -> Iterator[Entry]:
     """Yields the declarations of a file, without importing it."""
     if source.suffix == ".json":
-        declared = json_declaration(source)
-        if declared is not None:
+        if (declared := json_declaration(source)) is not None:
             name = declared["problem"]
             meaning = f"declared: {declared.get('kind', 'a mixture')}"
             yield Entry("problem", name, str(source), _line_of_problem(source, name), meaning)

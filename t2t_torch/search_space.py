@@ -317,8 +317,7 @@ class RangedHParams:
         Raises:
           HParamsError: as `set_categorical`; or a number is not finite, or has no logarithm.
         """
-        values = _listed(name, feasible_points)
-        points = tuple(sorted(_number(name, value) for value in values))
+        points = tuple(sorted(_number(name, value) for value in _listed(name, feasible_points)))
         log = _scale(name, scale, points[0])["log"]
         self._set(name, Categorical(points, ordered=True, log=log))
 
@@ -380,8 +379,7 @@ class RangedHParams:
             raise HParamsError(
                 f"the range of {name} is from {made.low} to {made.high}: the least comes first."
             )
-        before = self._ranges.get(name)
-        if before is not None and _setter(before) != _setter(made):
+        if (before := self._ranges.get(name)) is not None and _setter(before) != _setter(made):
             raise HParamsError(
                 f"the range of {name} is of {_setter(before)}, and {_setter(made)} "
                 "sets it again. Keep its kind, or start from ranges without it."

@@ -246,7 +246,6 @@ def require(settings: Settings, *names: str) -> None:
     Raises:
       MissingSettingsError: some have none; lists all of them with their meanings.
     """
-    missing = [name for name in names if not getattr(settings, name)]
-    if missing:
+    if missing := [name for name in names if not getattr(settings, name)]:
         lines = [f"  --{name}=...  {settings.declared()[name].meaning}" for name in missing]
         raise MissingSettingsError("\n".join(["missing flags:", *lines]))

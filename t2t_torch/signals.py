@@ -149,8 +149,7 @@ class EarlyExit:
 
     def _watch(self) -> None:
         while (received := os.read(self._read, 1)) != _END:
-            number = received[0]
-            if number in SIGNALS:
+            if (number := received[0]) in SIGNALS:
                 name = signal.Signals(number).name
                 with contextlib.suppress(OSError):
                     os.write(

@@ -147,8 +147,7 @@ class TextProblem(LabelProblem):
             return self._vocab_owner().vocab_filename
         if self.vocab_type is VocabType.CHARACTER:
             return None
-        suffix = _SUFFIXES[self.vocab_type]
-        return f"vocab.{self.dataset_name}.{self.approx_vocab_size}.{suffix}"
+        return f"vocab.{self.dataset_name}.{self.approx_vocab_size}.{_SUFFIXES[self.vocab_type]}"
 
     @property
     def vocab_files(self) -> tuple[str, ...]:
@@ -267,9 +266,7 @@ class TextProblem(LabelProblem):
             return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD, lower_case=lower_case)
         if path.suffix == ".symbols":
             return CharacterEncoder.load(path)
-        if path.suffix == ".pieces":
-            return PieceEncoder.load(path)
-        return load_subwords(path)
+        return PieceEncoder.load(path) if path.suffix == ".pieces" else load_subwords(path)
 
     def text_features(self, fields: Iterable[str], directory: Path) -> dict[str, Text]:
         """Returns the features of text fields; those of one vocabulary share an encoder."""
@@ -361,8 +358,7 @@ class RawVocabularyProblem(TextProblem):
         if not path.exists():
             reserved = (*RESERVED_TOKENS, UNKNOWN_WORD)
             words = (word for word in self.vocabulary_words(tmp_dir) if word)
-            lines = dict.fromkeys((*reserved, *words))
-            write_text(path, "".join(f"{line}\n" for line in lines))
+            write_text(path, "".join(f"{line}\n" for line in dict.fromkeys((*reserved, *words))))
         super().build_vocab(data_dir, tmp_dir)
 
 

@@ -386,8 +386,7 @@ def _start_worker(make_features: MakeFeatures, skip_unfit: bool) -> None:
 
 def _follow_parent() -> None:
     """Exits this process when its parent is killed; otherwise it would wait forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
@@ -465,8 +464,7 @@ def _watched(
         for name, labels in found.items():
             value = sample.get(features.sources[name])
             for label in value if isinstance(value, list | tuple) else [value]:
-                text = str(label)
-                if text not in known[name] and len(labels) < MAX_UNKNOWN_LABELS:
+                if (text := str(label)) not in known[name] and len(labels) < MAX_UNKNOWN_LABELS:
                     labels.setdefault(text)
         yield sample
 
@@ -494,8 +492,7 @@ def encode_share(
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
     with seeded(request.seed, split.value), row_bar(where, show=progress) as bar:
-        samples = samples_of(problem, request.raw_folder, split)
-        watched = _watched(samples, features, unknown_labels)
+        watched = _watched(samples_of(problem, request.raw_folder, split), features, unknown_labels)
         limited = itertools.islice(watched, request.max_cases or None)
         chunks = Chunks(limited, features.sources.values(), where, share)
         for encoded in encoder.encode(chunks):

@@ -384,8 +384,7 @@ def run_task(
         raise UsageError(
             f"--task_id={task_id}: with --num_tasks={num_tasks} the last is {num_tasks - 1}."
         )
-    request = publish.DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
-    tasks = Tasks(request, num_tasks)
+    tasks = Tasks(publish.DatasetRequest.of(problem, data_dir, tmp_dir, **settings), num_tasks)
     plan, manifest = tasks.begin(task_id, overwrite=overwrite)
     if plan is None:
         return TaskOutcome(manifest=manifest)

@@ -73,8 +73,7 @@ class Groups:
         numbers = np.empty(len(order), np.int32)
         numbers[order] = np.arange(len(order))
         of_row = keys.look_up(numbers)
-        sorted_columns = [column[order] for column in columns]
-        by_name = dict(zip(lengths, sorted_columns, strict=True))
+        by_name = dict(zip(lengths, [column[order] for column in columns], strict=True))
         sizes = np.bincount(of_row, counts, len(order)).astype(np.int64)
         return cls(of_row, sizes, longest[order], by_name)
 

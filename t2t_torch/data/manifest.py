@@ -290,8 +290,7 @@ class Manifest(StoredEntry):
             "vocab": sorted(self.vocab_files.values()),
             "shards": [[s.rows, s.sha256] for s in self.splits[split.value].shards],
         }
-        text = json.dumps(part, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def datagen_command(name: str, data_dir: Path) -> str:

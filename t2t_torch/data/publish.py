@@ -42,8 +42,7 @@ def data_settings(problem: Problem) -> dict[str, Any]:
     """
     shards = {split.value: count for split, count in problem.shards.items()}
     optional = ("keeps_order", *problem.optional_setting_names)
-    used = [name for name in optional if getattr(problem, name)]
-    names = (*problem.setting_names, *used)
+    names = (*problem.setting_names, *[name for name in optional if getattr(problem, name)])
     result = {"shards": shards, **{name: getattr(problem, name) for name in names}}
     if problem.cutters:
         cutters = {field: dataclasses.asdict(cut) for field, cut in problem.cutters.items()}
@@ -266,8 +265,7 @@ class DatasetRequest:
         # Reading for the vocabulary counts no bad record: each split's own reading does.
         self.problem.bad_records = BadRecords(self.on_bad_record)
         with seeded(self.seed, "prepare"):
-            made_from = self._fetch()
-            return made_from, make(self.problem, self.folder, self.raw_folder, staging)
+            return self._fetch(), make(self.problem, self.folder, self.raw_folder, staging)
 
     def _fetch(self) -> Mapping[str, RawFileEntry]:
         self.problem.prepare(self.raw_folder)

@@ -442,8 +442,7 @@ def sources_of(problem: Problem, split: Split | None = None) -> list[RawFile]:
 
 def existing_files(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
     """Returns the paths of existing files, each archive once; for `raw_files`."""
-    paths = [path for file in files if (path := file.find(tmp_dir)) is not None]
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys([path for file in files if (path := file.find(tmp_dir)) is not None]))
 
 
 def get_all(files: Iterable[RawFile], tmp_dir: Path) -> None:

@@ -273,8 +273,7 @@ class Shards:
           last: number after that of the last shard.
           features: stored features.
         """
-        shards = self._entries[first:last]
-        parts = [row_lengths(self._open(shard), features) for shard in shards]
+        parts = [row_lengths(self._open(shard), features) for shard in self._entries[first:last]]
         return {name: np.concatenate([part.pop(name) for part in parts]) for name in features}
 
     def _open(self, shard: ShardEntry) -> list[pa.RecordBatch]:
@@ -310,8 +309,7 @@ class Shards:
         path = self.data_dir / shard.file
         batch = self._fetched.get(index)
         if batch is None or not path.exists():
-            table = pa.Table.from_batches(self._open(shard))
-            batch = table.combine_chunks().to_batches()[0]
+            batch = pa.Table.from_batches(self._open(shard)).combine_chunks().to_batches()[0]
             fetched = {**self._fetched, index: batch}  # other threads read the earlier one
             self._fetched = {
                 one: kept
@@ -448,8 +446,7 @@ def row_lengths(
 def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list[pa.RecordBatch]:
     path = data_dir / shard.file
     try:
-        checked = check_regular(path_inside(data_dir, shard.file))
-        reader = pa.ipc.open_file(pa.memory_map(checked))
+        reader = pa.ipc.open_file(pa.memory_map(check_regular(path_inside(data_dir, shard.file))))
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
     except (OSError, pa.ArrowException) as error:
         raise DataError(

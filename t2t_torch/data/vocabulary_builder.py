@@ -171,8 +171,7 @@ class SubwordVocabularyBuilder(StringsBuilder):
         """Samples the texts; yields all samples."""
         drawn: Reservoir[tuple[str, ...]] = Reservoir(self._max_samples, seed=self._seed)
         for sample in samples:
-            place = drawn.place()
-            if place is not None:
+            if (place := drawn.place()) is not None:
                 drawn.put(place, tuple(self._values(sample)))
             yield sample
         self.train(list(itertools.chain.from_iterable(drawn.kept)), self._vocab_size, path)
@@ -208,14 +207,12 @@ class WordVocabularyBuilder(StringsBuilder):
         if not counts:
             raise DataError("No words to learn a vocabulary from. Are the raw files empty?")
         reserved = (*RESERVED_TOKENS, UNKNOWN_WORD)
-        ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
         words = [
             word
-            for word, count in ranked
+            for word, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
             if count >= self._min_count and word not in reserved and _fits_a_line(word)
         ]
-        lines = [*reserved, *words[: self._vocab_size - len(reserved)]]
-        _write_lines(path, lines)
+        _write_lines(path, [*reserved, *words[: self._vocab_size - len(reserved)]])
 
 
 class CharacterVocabularyBuilder(StringsBuilder):

@@ -442,8 +442,7 @@ class FileColumns:
         """By column that another one determines, the other: its parse or confidence."""
         found: dict[str, str] = {}
         for one in self:
-            base = _DERIVED.fullmatch(one.name)
-            if base and base["base"] in self.columns:
+            if (base := _DERIVED.fullmatch(one.name)) and base["base"] in self.columns:
                 found[one.name] = base["base"]
                 continue
             same = [o for o in self if o.is_plain and one.is_plain and o.rows == one.rows]

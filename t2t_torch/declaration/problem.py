@@ -420,8 +420,7 @@ class DeclaredProblem(FromJson):
         rows.check()
         for split in rows.splits():
             for format_name, records in rows.opened(split, BadRecords("skip")):
-                first = next(records, None)
-                if first is not None and format_name not in _VARYING:
+                if (first := next(records, None)) is not None and format_name not in _VARYING:
                     self._check_columns(first)
                     rows.check_where(split, first.values)
 
@@ -503,8 +502,7 @@ class DeclaredProblem(FromJson):
     def _check_columns(self, record: Record) -> None:
         """Raises DataError if a file lacks declared columns."""
         try:
-            sample = self.sample_maker.sample(record.values)
-            self.sample_maker.split(record.values, sample)
+            self.sample_maker.split(record.values, self.sample_maker.sample(record.values))
         except MissingColumnError as error:
             keys = [
                 field

@@ -72,8 +72,7 @@ class RowFiles:
           RegistryError: the same file is in two splits.
         """
         named = {split: self.paths(split) for split in self.splits()}
-        missing = [path for paths in named.values() for path in paths if not path.exists()]
-        if missing:
+        if missing := [path for paths in named.values() for path in paths if not path.exists()]:
             paths = "\n  ".join(dict.fromkeys(str(path) for path in missing))
             raise DataError(
                 f"{self._declaration.problem!r} ({self._path}) reads files that are not there:\n"
@@ -147,8 +146,7 @@ class RowFiles:
             counted = ", ".join(f"{n} for {f!r} ({rows.parallel[f]})" for f, n in counts.items())
             what = f"as many files for each field were expected, not {counted}."
             raise mistake(self._path, f"files.{self._source(split).name.lower()}", what)
-        together = zip(*found.values(), strict=True)
-        return [dict(zip(found, paths, strict=True)) for paths in together]
+        return [dict(zip(found, paths, strict=True)) for paths in zip(*found.values(), strict=True)]
 
     def _open(
         self, files: Mapping[str, Path], format_name: str, bad: BadRecords
@@ -184,8 +182,7 @@ class RowFiles:
                         return matching
         except (ValueError, RuntimeError, OSError) as error:  # raised by pathlib for invalid names
             what = f"{name!r} is no path and no pattern: {error}."
-            key = f"files.{self._source(split).name.lower()}"
-            raise mistake(self._path, key, what) from None
+            raise mistake(self._path, f"files.{self._source(split).name.lower()}", what) from None
         return [self._folders[0] / expanded]
 
     def _files_in(self, path: Path) -> list[Path]:
@@ -195,8 +192,7 @@ class RowFiles:
         format_name, options = self._format(path), self._declaration.options
         if format_name == "bio":
             folder = path if path.is_dir() else path.parent
-            names = options.get("files", BIO_FILES).values()
-            held = (file_of(folder, name) for name in names)
+            held = (file_of(folder, name) for name in options.get("files", BIO_FILES).values())
             return [one for one in held if one is not None]
         if format_name == "idx":
             with contextlib.suppress(DataError):  # reported when they are read
@@ -477,8 +473,7 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
     """Returns the parts of all columns; strings are split as declared."""
     if len(parts) > 1:
         return [one for part in parts for one in _listed([part], column, at_blanks=at_blanks)]
-    held = list_of(parts[0])
-    if held is not None:
+    if (held := list_of(parts[0])) is not None:
         return held
     if parts[0] is None:
         return []

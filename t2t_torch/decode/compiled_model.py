@@ -76,8 +76,7 @@ class FixedRows:
         count = self._hypotheses
         index = self._rows(self._alive).index_select(0, index)  # [R'] rows among all places
         sentences = index.view(-1, count)[:, 0] // count  # [B'] place of each sentence
-        room = places_for(len(sentences))
-        if room < self._places:
+        if (room := places_for(len(sentences))) < self._places:
             fill = torch.arange(room, device=index.device).clamp(max=len(sentences) - 1)
             state = self._with(self._state.reorder(index.view(-1, count)[fill].flatten()))
             state._places = room
@@ -115,8 +114,7 @@ class FixedRows:
         stepped = self._with(state)
         stepped._is_of_graph = self._steps > 0
         stepped._steps, stepped._capacity = self._steps + 1, capacity
-        attended = getattr(state, "attended", None)
-        if attended is not None:
+        if (attended := getattr(state, "attended", None)) is not None:
             stepped.attended = Attended(*(part.index_select(0, rows) for part in attended))
         return logits.index_select(0, rows), stepped
 

@@ -486,8 +486,7 @@ class Diversity:
         ):
             scores, order = scores.reshape(len(rows), -1).sort(dim=1, descending=True, stable=True)
             ids = ids.reshape(len(rows), -1, ids.size(-1))
-            index = order.unsqueeze(-1).expand_as(ids)
-            beams += [ids.gather(1, index), scores]
+            beams += [ids.gather(1, order.unsqueeze(-1).expand_as(ids)), scores]
         return Beam(rows, limits, *beams)
 
     def less(self, taken: Tensor, beam: Beam, number: int) -> DiversityPenalty:

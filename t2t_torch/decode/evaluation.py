@@ -550,9 +550,7 @@ class EvaluationFiles(NamedTuple):
 
     def rows_of(self, problem: str | None) -> Path:
         """Returns the file for the rows of one of several problems; None for the only problem."""
-        if problem is None:
-            return self.rows
-        return self.rows.with_suffix(f".{problem}.tsv")
+        return self.rows if problem is None else self.rows.with_suffix(f".{problem}.tsv")
 
 
 def label_tables(metrics: Mapping[str, float]) -> tuple[dict[str, LabelTable], dict[str, float]]:
@@ -675,8 +673,7 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
         output is not a tree over the input words where a tree is needed; the message names the
         line.
     """
-    features = predictor.features
-    (target,) = features.targets
+    (target,) = predictor.features.targets
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -692,8 +689,7 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
 
 
 def _row(predictor: Predictor, line: str, target: str) -> _Row:
-    features = predictor.features
-    if not features.has_inputs:
+    if not predictor.features.has_inputs:
         return {target: _line_ids(predictor, line, target)}
     text, tab, output = line.partition("\t")
     if not tab or "\t" in output:

@@ -548,8 +548,7 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
     value = outputs.read_json(line, place) if is_json else _json(line)
     if isinstance(value, dict):
         value = predictor.columns.sample(value, place)
-        missing = [field for field in predictor.fields if field not in value]
-        if missing:
+        if missing := [field for field in predictor.fields if field not in value]:
             raise errors.DataError(
                 f"{place}: the JSON object has no {', '.join(missing)}, but "
                 f"{', '.join(value) or 'nothing'}. {how_to_write(predictor)}"

@@ -203,8 +203,7 @@ def digest_of_weights(model: nn.Module) -> str:
     total = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         total.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        total.update(flat.view(torch.uint8).numpy())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     total.update(repr([type(module).__qualname__ for module in model.modules()]).encode())
     return _DIGEST + total.hexdigest()
 
@@ -215,14 +214,13 @@ def digest_of_hparams(model: Any) -> str:
     Args:
       model: a `T2TModel`, or an ensemble.
     """
-    members = getattr(model, "models", [model])
     return digest(
         [
             one.hparams.model_dump(mode="json"),
             one.features.input_space_id,
             one.features.target_space_id,
         ]
-        for one in members
+        for one in getattr(model, "models", [model])
     )
 
 

@@ -56,8 +56,7 @@ def check_aligned(
         if field == words_field:
             continue
         words = words_of(sample[words_field])
-        entries = len(row[name]) // numbers_per_position(feature)
-        if entries != len(words):
+        if (entries := len(row[name]) // numbers_per_position(feature)) != len(words):
             raise DataError(
                 f"{len(words)} words and {entries} {field}, where one for each word was expected: "
                 f"{list(words)!r}, {reprlib.repr(sample[field])}."
@@ -156,10 +155,9 @@ class LabelPredictor(Picklable):
 
     def encode(self, inputs: Sequence[Input]) -> list[EncodedInput]:
         """Returns inputs in the form read by `predict_encoded`; raises the errors of `predict`."""
-        samples = self.columns.whole_samples(inputs)
         return [
             EncodedInput(sample, self._parts(number, sample))
-            for number, sample in enumerate(samples)
+            for number, sample in enumerate(self.columns.whole_samples(inputs))
         ]
 
     def predict_encoded(self, inputs: Sequence[EncodedInput]) -> list[Prediction]:
@@ -242,8 +240,7 @@ class LabelPredictor(Picklable):
     def _check_tagged(self, part: _EncodedSample) -> None:
         """Raises DataError if words to be tagged exceed the lengths that the model reads."""
         for of in find_alignments(self.features.targets).values():
-            limit = self.limits.by_feature.get(of)
-            if limit and len(part.row[of]) > limit:
+            if (limit := self.limits.by_feature.get(of)) and len(part.row[of]) > limit:
                 raise DataError(
                     f"{of!r} has {len(part.row[of])} ids, and "
                     f"this model was trained on {limit} at most. Cut the text."
@@ -270,8 +267,7 @@ class LabelPredictor(Picklable):
         self, batch: dict[str, Tensor], samples: Sequence[Mapping[str, Any]]
     ) -> list[Prediction]:
         guesses: dict[str, Any] = {}
-        device = next(self.model.parameters()).device
-        with autocast(self.model.hparams.activation_dtype, device):
+        with autocast(self.model.hparams.activation_dtype, next(self.model.parameters()).device):
             output = self.model.logits(batch)
         for name, logits in output.items():
             modality: Any = self.model.modalities[name]

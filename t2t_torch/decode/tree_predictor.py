@@ -99,8 +99,7 @@ class TreePredictor(Predictor):
         if value == "":  # an empty line, for any fields
             return AnnotatedSentence([], {}, [], [])
         sample = value if isinstance(value, Mapping) else {self._tree.of: value}
-        missing = [field for field in self.fields if field not in sample]
-        if missing:
+        if missing := [field for field in self.fields if field not in sample]:
             raise DecodeError(
                 f"{value!r} has no {', '.join(missing)}; {self.problem.full_name!r} takes "
                 f"the fields {', '.join(self.fields)}. Give a mapping (in a file, called .jsonl, a "

@@ -157,8 +157,7 @@ class OrderedSum:
         depth = max(leaf.bit_length(), (self._count - leaf - 1).bit_length())
         add(self._sums, (depth, leaf), values)
         versions = zip(self._buffers, self._versions, strict=True)
-        changed = [name for (name, buffer), before in versions if buffer._version != before]
-        if changed:
+        if changed := [name for (name, buffer), before in versions if buffer._version != before]:
             raise HParamsError(
                 f"{_FLAG}: a pass changes the model's buffer {changed[0]}, which then depends on "
                 "the batches of one process (as statistics of BatchNorm). Choose a model without "
@@ -198,8 +197,7 @@ class OrderedSum:
             sizes = [parameters[i].numel() for i in places]
             like = parameters[places[0]]
             size, each = self._world.size, -(-sum(sizes) // self._world.size)
-            most = max(map(len, nodes))
-            sent = like.new_zeros(size, most, each)
+            sent = like.new_zeros(size, max(map(len, nodes)), each)
             for index, node in enumerate(nodes[self._world.rank]):
                 if node in sums:
                     flat = torch.cat([sums[node][i].flatten() for i in places])

@@ -115,10 +115,9 @@ class Heartbeats:
         return "all processes run, and an exchange between them failed: look at the network."
 
     def _signs(self) -> list[Sequence[Any]]:
-        keys = [f"alive/{rank}" for rank in range(self._size)]
         return [
             json.loads(self._store.get(key)) if self._store.check([key]) else ("unknown", 0)
-            for key in keys
+            for key in [f"alive/{rank}" for rank in range(self._size)]
         ]
 
 

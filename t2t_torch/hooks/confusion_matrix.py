@@ -130,9 +130,8 @@ def _most_confused(counts: Counts, labels: list[str]) -> tuple[Counts, list[str]
 
 def _figure(counts: Counts, labels: list[str], title: str) -> Figure:
     totals = counts.sum(1, keepdims=True)
-    shares = np.where(totals > 0, counts / np.maximum(totals, 1), np.nan)
     return heat_maps(
-        [shares],
+        [np.where(totals > 0, counts / np.maximum(totals, 1), np.nan)],
         title=title,
         titles=[""],
         rows=labels,

@@ -223,11 +223,10 @@ class _Recorder:
         if counts.dim() == 2:
             return {"labels": labels, "of_labels": counts.tolist()}
         table = counts[:-1].view(len(labels), len(labels))
-        pairs_of = table.nonzero().tolist()
         return {
             "labels": labels,
             "is_sequence": name in select_sequences(self._features.targets),
-            "pairs": [[*pair, int(table[pair[0], pair[1]])] for pair in pairs_of],
+            "pairs": [[*pair, int(table[pair[0], pair[1]])] for pair in table.nonzero().tolist()],
         }
 
     def _samples(self, rows: Sequence[EvaluatedRow]) -> dict[str, Any]:

@@ -43,8 +43,7 @@ def joint_bilstm_base() -> JointBilstmHParams:
 @register_hparams
 def joint_bilstm_tiny() -> JointBilstmHParams:
     """32 units per direction, for tests and quick trials."""
-    tiny = JointBilstmHParams.starting_from(bilstm_tagger_tiny())
-    return tiny.replace(attention_size=16)
+    return JointBilstmHParams.starting_from(bilstm_tagger_tiny()).replace(attention_size=16)
 
 
 @register_hparams

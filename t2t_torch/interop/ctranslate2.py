@@ -218,8 +218,7 @@ def _register_tokens(spec: Any, loaded: Loaded, hparams: Any) -> None:
 def _embed(stack: Any, spec: Any, name: str, loaded: Loaded, weights: _Weights) -> None:
     """Fills in the embeddings, their scale and the positions."""
     model: Any = loaded.model
-    size = loaded.features.all[name].vocab_size
-    table = weights.pop(f"modalities.{name}.bottom.weight")[:size]
+    table = weights.pop(f"modalities.{name}.bottom.weight")[: loaded.features.all[name].vocab_size]
     table[PAD] = 0.0
     spec.weight = table
     stack.scale_embeddings = model.modalities[name].bottom.scale != 1.0

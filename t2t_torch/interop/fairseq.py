@@ -101,7 +101,6 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     translation.refuse("fairseq", [*other, *translation.forbidden(arguments, expected)])
     ours, hparams = _converted(content["model"], arguments, (read, written))
     translation.check_sizes("fairseq", arguments, hparams, _SIZES)
-    history = content.get("optimizer_history") or [{}]
     return translation.translation_run(
         "fairseq",
         settings,
@@ -114,7 +113,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
             **_DECODING,
             "max_length": int(arguments.get("max_target_positions") or 1024),
         },
-        step=int(scalars(history[-1]).get("num_updates", 0)),
+        step=int(scalars((content.get("optimizer_history") or [{}])[-1]).get("num_updates", 0)),
         ignored=["the optimizer's state"] if content.get("last_optimizer_state") else [],
     )
 

@@ -277,8 +277,7 @@ def import_run(settings: ImportSettings, *, reporter: Reporter | None = None) ->
             return write_run(reader.read(folder, settings), target, settings)
         if settings.verify or settings.pairs:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")
-        lines = reader.import_config(folder, target, settings.problem)
-        return ImportReport(target, tuple(lines))
+        return ImportReport(target, tuple(reader.import_config(folder, target, settings.problem)))
 
 
 def _check_verification(settings: ImportSettings) -> None:
@@ -494,8 +493,7 @@ def _write(folder: Path, imported: ImportedRun, task: TaskRecord, model: T2TMode
     keep_code(run, task)
     run.commit()
     state = TrainerState(step=imported.step, seed=DEFAULT_SEED, version=t2t_torch.__version__)
-    optimizer = _optimizer(model, imported)
-    CheckpointDirectory(folder).save(Snapshot.take(model, optimizer, state))
+    CheckpointDirectory(folder).save(Snapshot.take(model, _optimizer(model, imported), state))
     count = sum(parameter.numel() for parameter in model.parameters())
     lines = [
         f"problem {task.problem}, model {task.model}, step {imported.step:,} of {imported.library}",

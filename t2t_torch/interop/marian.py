@@ -55,8 +55,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       UsageError: the folder has a model of another kind.
     """
     config = huggingface.read_json(source / "config.json")
-    kind = config.get("model_type")
-    if kind != "marian":
+    if (kind := config.get("model_type")) != "marian":
         raise UsageError(
             f"{source / 'config.json'} is of a {kind!r}, not of a Marian, such as "
             "Helsinki-NLP/opus-mt-en-de: leave --from out."

@@ -407,8 +407,7 @@ def _converted(
     known = TASKS[name]
     found = _ConvertedSettings()
     model = task.get("model") or {}
-    representation = _chosen(_inner(model).get("representation"), known)
-    own_model = known.models[representation]
+    own_model = known.models[_chosen(_inner(model).get("representation"), known)]
     by_lower = {one.lower(): one for one in _OPTIMIZERS}
     fixed = {**_FIXED, "bidirectional": known is not _LANGUAGE}
     for section in (task, rest):
@@ -469,8 +468,7 @@ def _flags(found: _ConvertedSettings, model: str) -> dict[str, Any]:
     fields = type(made).model_fields
     defaults = {**_DEFAULTS, **_DEFAULTS_OF.get(model, {})}
     values = {**defaults, **_OPTIMIZERS.get(found.optimizer, {}), **found.hparams}
-    width = values.pop("lstm_dim", None)
-    if width is not None:
+    if (width := values.pop("lstm_dim", None)) is not None:
         names = ("lstm_size", "encoder_size", "hidden_size")
         values[next(name for name in names if name in fields)] = int(width)
     if model == "lstm_lm":

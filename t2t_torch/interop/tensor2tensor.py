@@ -215,8 +215,7 @@ def _declared(
     classes = next((int(top[1]) for top in tops if top), 0)  # 0 of other models
     folders = _data_folders(source, flags, settings)
     if name in registry.list_names("problem"):
-        known = registry.problem(full)
-        return full, None, _vocabularies(known, folders, classes, settings)
+        return full, None, _vocabularies(registry.problem(full), folders, classes, settings)
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: read_bytes(vocabulary)}
     kind, texts, more = "text2self", ["targets"], dict[str, Any]()

@@ -51,8 +51,7 @@ class _Missing:
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """Returns a base class that is refused where the class is to be used."""
-        attributes = {"missing": self._name}
-        return (type(self._name.rpartition(".")[2], (problems.Missing,), attributes),)
+        return (type(self._name.rpartition(".")[2], (problems.Missing,), {"missing": self._name}),)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

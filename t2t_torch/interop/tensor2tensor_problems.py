@@ -407,8 +407,7 @@ class T2TText2TextProblem(T2TProblem):
     @property
     def vocab_filename(self) -> str:
         """Name of the vocabulary file."""
-        other = self.use_vocab_from_other_problem
-        if other is not None:
+        if (other := self.use_vocab_from_other_problem) is not None:
             return str(other.vocab_filename)
         if self.vocab_type != T2TVocabType.SUBWORD:
             return f"vocab.{self.dataset_filename()}.{T2TVocabType.TOKEN}"
@@ -598,10 +597,9 @@ def txt_line_iterator(txt_path: str) -> Iterator[str]:
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
     """Yields the pairs of lines of two files."""
-    lines = zip(
+    for inputs, targets in zip(
         txt_line_iterator(source_txt_path), txt_line_iterator(target_txt_path), strict=False
-    )
-    for inputs, targets in lines:
+    ):
         yield {"inputs": inputs, "targets": targets}
 
 

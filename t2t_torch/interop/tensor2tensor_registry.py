@@ -355,9 +355,7 @@ class _Converted(TextProblem):
     @property
     def vocab_filename(self) -> str | None:
         """The user's vocabulary file."""
-        if self.vocab_type is VocabType.CHARACTER:
-            return None
-        return self.user.vocab_filename
+        return None if self.vocab_type is VocabType.CHARACTER else self.user.vocab_filename
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
@@ -474,8 +472,7 @@ class _Converted(TextProblem):
                 f"{missing[0]!r}: samples of this kind of problem are {wanted}. Rename the keys, "
                 "or derive from the class that has these."
             )
-        more = sorted(sample.keys() - set(self.sample_fields))
-        if more and not self._noted:
+        if (more := sorted(sample.keys() - set(self.sample_fields))) and not self._noted:
             self._noted = True
             logging.warning("nothing reads %s of the samples of %r", ", ".join(more), self.name)
         return sample
@@ -682,8 +679,7 @@ def converted(user: type, name: str) -> type[TextProblem]:
     Raises:
       RegistryError: it is of a kind that is not here.
     """
-    missing = [what for base in user.__mro__ if (what := getattr(base, "missing", ""))]
-    if missing:
+    if missing := [what for base in user.__mro__ if (what := getattr(base, "missing", ""))]:
         raise RegistryError(
             f"tensor2tensor problem {name!r} is a {missing[0]}, and {missing[0]} is not in "
             f"t2t_torch. {PAGE} shows how to write it."

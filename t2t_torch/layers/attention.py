@@ -70,8 +70,7 @@ class RelativePositions(nn.Module):
         Returns:
           [..., T, S].
         """
-        index = self._index(apart).expand(*q.shape[:-1], apart.size(-1))
-        return self.keys(q).gather(-1, index)
+        return self.keys(q).gather(-1, self._index(apart).expand(*q.shape[:-1], apart.size(-1)))
 
     def mixed(self, weights: Tensor, apart: Tensor) -> Tensor:
         """Returns the addition to the weighted values.

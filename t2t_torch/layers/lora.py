@@ -184,8 +184,7 @@ def _targets(model: nn.Module, hparams: HParams) -> list[nn.Module]:
                 f"lora_rank={rank}: {name} has a weight of {list(weight.shape)}; both sizes must "
                 "be greater than the rank. Set a lower rank, or leave it out of lora_targets."
             )
-        others = [other for other, owner in owners[id(weight)] if owner not in adapted]
-        if others:
+        if others := [other for other, owner in owners[id(weight)] if owner not in adapted]:
             raise HParamsError(
                 f"lora_targets: the weight of {name} is also that of {others[0]}, which is not "
                 "adapted. Leave it out of lora_targets."

@@ -145,8 +145,7 @@ class WordPlaces:
             self._starts[text]
         ].values  # [B, W]; what fills up adds zeros to position 0
         index = starts[..., None].expand_as(words)
-        placed = words.new_zeros(*ids.shape[:2], words.size(-1))
-        return placed.scatter_add(1, index, words)
+        return words.new_zeros(*ids.shape[:2], words.size(-1)).scatter_add(1, index, words)
 
     def mask(self, text: str, features: ModelInputs) -> Tensor:
         """Returns where a text has words.  [B, W] bool."""
@@ -263,8 +262,7 @@ class WordOutputs:
           features: the output of `T2TModel.bottom`.
         """
         words = beside_dense(words, self._dense, features)
-        there = self._places.mask(self._text, features)
-        return dict.fromkeys(self._targets, Hidden(words, there))
+        return dict.fromkeys(self._targets, Hidden(words, self._places.mask(self._text, features)))
 
 
 class TokenLSTM(nn.Module):
@@ -365,8 +363,7 @@ class SequenceLSTMEncoder(nn.Module):
         mask = features[self.text].mask
         read = never_empty(mask)
         backward = backward_places(read) if self.backward else None
-        x = self.dropout(turned(self.tokens(features), backward))
-        outputs, memory = self.lstm.run(x, read)
+        outputs, memory = self.lstm.run(self.dropout(turned(self.tokens(features), backward)), read)
         return EncoderOutput(turned(outputs, backward), mask, memory)
 
 

@@ -198,8 +198,7 @@ class EncoderLayer(nn.Module):
 
     def after_attention(self, x: Tensor, *more: Any) -> Tensor:
         """Runs the feed-forward sublayer; `more` is what its network reads besides.  [B, S, H]."""
-        y = self.feed_forward(self.feed_forward_before(x), *more)
-        return self.feed_forward_after(x, y)
+        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x), *more))
 
 
 _OF_ATTENTION = ("none", "rotary", "alibi")  # kinds of positions without vectors of embeddings
@@ -226,8 +225,7 @@ def sinusoids(positions: Tensor, hidden_size: int, frequency_step: float | None 
         frequency_step = math.log(_MAX_TIMESCALE) / max(scales - 1, 1)
     steps = torch.arange(scales, dtype=torch.float32, device=positions.device)
     angles = positions[..., None].float() * torch.exp(steps * -frequency_step)  # [..., scales]
-    signal = torch.cat([angles.sin(), angles.cos()], dim=-1)
-    return F.pad(signal, (0, hidden_size % 2))
+    return F.pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, hidden_size % 2))
 
 
 class Positions(nn.Module):
@@ -315,8 +313,7 @@ def check_unread(hparams: TransformerLayerHParams, names: Sequence[str], model: 
     """
     for name in names:
         default = type(hparams).model_fields[name].default
-        value = getattr(hparams, name)
-        if value != default:
+        if (value := getattr(hparams, name)) != default:
             raise HParamsError(f"{name}={value}: layers of {model} have {default!r} only.")
 
 
@@ -385,8 +382,7 @@ class JoinInputs(nn.Module):
 
     def segments(self, features: ModelInputs) -> Tensor | None:
         """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""
-        segments = [features[name].segments for name in self.names]
-        known = [its for its in segments if its is not None]
+        known = [its for its in [features[name].segments for name in self.names] if its is not None]
         return torch.cat(known, 1) if known else None
 
     def _embedded(self, name: str, features: ModelInputs, which: Tensor | None) -> Tensor:

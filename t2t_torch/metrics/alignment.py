@@ -79,8 +79,7 @@ def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     Teacher forced.
     """
     lengths = counted.sum(-1)
-    found = edit_distances(logits.argmax(-1), lengths, targets, lengths)
-    return found.sum(), lengths.sum()
+    return edit_distances(logits.argmax(-1), lengths, targets, lengths).sum(), lengths.sum()
 
 
 @register_metric("word_error_rate")

@@ -79,8 +79,7 @@ class _PerKind(_Spans):
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean over kinds that occur or are predicted; 0 if there are none."""
-        rows = sums.view(3, -1).T.tolist()
-        values = [self.score(*row) for row in rows if any(row)]
+        values = [self.score(*row) for row in sums.view(3, -1).T.tolist() if any(row)]
         return sum(values) / len(values) if values else 0.0
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:

@@ -124,8 +124,7 @@ def score(
       UsageError: a score or the tokenizer is unknown.
     """
     check_counts(len(outputs), len(references))
-    unknown = [name for name in names if name not in SCORES]
-    if unknown:
+    if unknown := [name for name in names if name not in SCORES]:
         known = ", ".join(SCORES)
         raise UsageError(f"there is no score {', '.join(map(repr, unknown))}; scores are {known}.")
     if tokenize not in TOKENIZERS:
@@ -437,8 +436,7 @@ class ScoreEvents:
             Summary.Value(tag=f"{_TAGS.get(name, name)}{self._suffix}", simple_value=value)
             for name, value in scores.items()
         ]
-        event = Event(step=step, wall_time=seconds, summary=Summary(value=values))
-        self._writer.add_event(event)
+        self._writer.add_event(Event(step=step, wall_time=seconds, summary=Summary(value=values)))
         self._writer.flush()
 
     def note(self, step: int) -> None:

@@ -132,8 +132,7 @@ class PixelEmbedding(Embedding):
           ids: ids of consecutive values.
           first: place of the first one in the picture.
         """
-        places = torch.arange(first, first + ids.size(-1), device=ids.device)
-        channel = places % self.channels
+        channel = torch.arange(first, first + ids.size(-1), device=ids.device) % self.channels
         return super().forward(torch.where(ids < NUM_RESERVED, ids, ids + channel * _VALUES))
 
 

@@ -208,10 +208,9 @@ def ctc_losses(logits: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
     lengths = ids.sum(1)
     repeated = (targets[:, 1:] == targets[:, :-1]) & ids[:, 1:]
     fits = lengths + repeated.sum(1) <= frames
-    values = F.ctc_loss(
+    return F.ctc_loss(
         log_probs, targets, frames, lengths * fits, BLANK, reduction="none", zero_infinity=True
-    )
-    return values.masked_fill(~fits, 0.0)
+    ).masked_fill(~fits, 0.0)
 
 
 def target_ids(targets: Tensor) -> Tensor:

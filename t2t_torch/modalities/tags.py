@@ -77,14 +77,11 @@ class TagsModality(TargetModality):
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
         """Returns the logits of the mean probabilities, with padding; see `Modality.mean`."""
-        found = super().mean(logits)
-        return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
+        return super().mean(logits).masked_fill(~_is_there(logits[0])[..., None], NEVER)
 
     def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns logits in which the tag of `predict` has the maximum."""
-        if self.rules is None:
-            return logits
-        return _promoted(logits, self._best(logits))
+        return logits if self.rules is None else _promoted(logits, self._best(logits))
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
@@ -106,8 +103,7 @@ class TagsModality(TargetModality):
 
     def _best(self, logits: Tensor) -> Tensor:
         assert self.rules is not None
-        there = _is_there(logits)
-        return crf.best_tags(logits.float().log_softmax(-1), there, self.rules())
+        return crf.best_tags(logits.float().log_softmax(-1), _is_there(logits), self.rules())
 
 
 class CrfTagsModality(TagsModality):
@@ -152,8 +148,7 @@ class CrfTagsModality(TagsModality):
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
         """Returns the negative log-likelihood of the sentences; see `Modality.loss`."""
         chain = self._chain() if self.constrains_loss else self.crf()
-        there = self.mask(targets)
-        values, possible = crf.negative_log_likelihood(logits, targets, there, chain)
+        values, possible = crf.negative_log_likelihood(logits, targets, self.mask(targets), chain)
         counted = self.item_weights(targets, weights) * possible[:, None]
         return Loss((values if weights is None else values * weights).sum(), counted.sum())
 

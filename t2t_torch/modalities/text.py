@@ -120,8 +120,7 @@ class Softmax(nn.Module):
         if self.bias is None:
             return hidden, self.weight
         ones = hidden.new_ones(len(hidden), 1)
-        weight = torch.cat([self.weight, self.bias[:, None]], 1)
-        return torch.cat([hidden, ones], 1), weight
+        return torch.cat([hidden, ones], 1), torch.cat([self.weight, self.bias[:, None]], 1)
 
 
 class TextModality(Modality):
@@ -181,8 +180,7 @@ class TextModality(Modality):
             weights = counted if weights is None else counted * weights[:, None]
         elif weights is not None:
             weights = weights[:, None].expand_as(targets)
-        by_position = target_loss.weights(targets)
-        if by_position is not None:
+        if (by_position := target_loss.weights(targets)) is not None:
             weights = by_position if weights is None else weights * by_position
 
         def rows(values: Tensor) -> Tensor:

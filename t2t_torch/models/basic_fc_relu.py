@@ -53,5 +53,4 @@ class BasicFcRelu(T2TModel):
 
 def _size_of(features: Features) -> int:
     """Returns the number of values of the picture."""
-    image = only_image(BasicFcRelu.name, features)
-    return math.prod(size or 1 for size in image.shape)
+    return math.prod(size or 1 for size in only_image(BasicFcRelu.name, features).shape)

@@ -65,8 +65,7 @@ class Electra(TransformerEncoder):
             x = layer(x, attend_to(joined.mask))
         hidden = Hidden(self.generator_output(x), joined.mask)
         if self.training:
-            penalty = self._recognition(features, hidden.states)
-            hidden = dataclasses.replace(hidden, penalty=penalty)
+            hidden = dataclasses.replace(hidden, penalty=self._recognition(features, hidden.states))
         return {"targets": hidden}
 
     def _recognition(self, features: ModelInputs, states: Tensor) -> Tensor:

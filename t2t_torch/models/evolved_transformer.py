@@ -186,8 +186,7 @@ class EvolvedDecoderLayer(_Sublayers):
         """
 
         def attend(number: int, y: Tensor) -> Tensor:
-            attention = (self.first_attention, self.attention)[number]
-            return attention.step(y, caches[number])
+            return (self.first_attention, self.attention)[number].step(y, caches[number])
 
         def window(number: int, y: Tensor) -> Tensor:
             whole = torch.cat([windows[number], y], 1)

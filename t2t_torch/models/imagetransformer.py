@@ -163,8 +163,7 @@ class Imagetransformer(T2TModel):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         (target,) = self.features.targets
-        embedded = features[target].embedded
-        x = F.pad(embedded, (0, 0, 1, 0))[:, :-1]
+        x = F.pad(features[target].embedded, (0, 0, 1, 0))[:, :-1]
         places = torch.arange(x.size(1), device=x.device)
         x = self.dropout(x + self._positions(places) + self._given(features, x))
         for layer in self.decoder:

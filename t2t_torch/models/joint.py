@@ -129,8 +129,7 @@ class JointBilstm(_Joint):
         parts = [words]
         for name in self._of_all:
             if name in select_classes(self.features.targets):
-                logits = self.top(found[name], name)
-                classes = logits.float().softmax(-1).to(words.dtype)
+                classes = self.top(found[name], name).float().softmax(-1).to(words.dtype)
                 parts.append(classes[:, None].expand(-1, words.size(1), -1))
         return torch.cat(parts, -1)
 
@@ -173,8 +172,7 @@ class JointCnn(_Joint):
         x = self.dropout(self.tokens(features))  # [B, S, E]
         found: dict[str, Hidden] = {}
         if self._of_all:
-            mask = features[self._text].mask
-            whole = self.dropout(self.of_all(x, mask))
+            whole = self.dropout(self.of_all(x, features[self._text].mask))
             whole = beside_dense(whole, self._dense, features)
             found |= dict.fromkeys(self._of_all, Hidden(whole))
         if self._of_words:

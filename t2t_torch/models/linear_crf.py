@@ -120,8 +120,7 @@ class LinearCrf(T2TModel):
                     for name, feature in self.features.all.items()
                 }
                 weights = self.example_weights(target, batch)
-                columns = self.word_features(self.bottom(batch))
-                yield TagBatch(columns, batch[target], weights)
+                yield TagBatch(self.word_features(self.bottom(batch)), batch[target], weights)
 
 
 class TagBatch(NamedTuple):
@@ -173,8 +172,7 @@ class ChainFit:
         for step, index in enumerate(torch.cat(orders).tolist()):
             rate = _RATE * (1.0 - step / (epochs * len(own)))
             with torch.enable_grad():
-                loss = self._loss(own[index])
-                gradients = torch.autograd.grad(loss.sum, parameters)
+                gradients = torch.autograd.grad(self._loss(own[index]).sum, parameters)
             for one, gradient, square in zip(parameters, gradients, squares, strict=True):
                 total = gradient.add(one, alpha=l2 / len(own))
                 square.addcmul_(total, total)

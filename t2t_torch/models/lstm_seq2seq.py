@@ -293,8 +293,7 @@ class LSTMSeq2seqAttention(T2TModel):
         """Returns the initial state of the decoder."""
         hidden, cells = encoded.memory
         nothing = hidden.new_zeros(hidden.size(1), self.attention.size)
-        memory = self.attention.remember(encoded)
-        return AttendingState(list(hidden), list(cells), nothing, memory)
+        return AttendingState(list(hidden), list(cells), nothing, self.attention.remember(encoded))
 
     def _read(self, x: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
         """Runs a decoder step over embeddings; returns the input of the softmax.

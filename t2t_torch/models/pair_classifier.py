@@ -64,8 +64,7 @@ class PairClassifier(T2TModel):
             size = self.compared.size
         self.pools = nn.ModuleList([Pool(size, hparams)])
         if hparams.mean_too:
-            mean = hparams.replace(sentence_pooling="mean")
-            self.pools.append(Pool(size, mean))
+            self.pools.append(Pool(size, hparams.replace(sentence_pooling="mean")))
         width = 4 * size * len(self.pools) + dense_width(features, hparams)
         if self.matches is not None:
             width += self.matches.summary_size

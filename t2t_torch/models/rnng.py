@@ -178,8 +178,7 @@ class RNNG(T2TModel):
         self.buffer = LSTM(width, size, layers, dropout=rate)
         self.history = LSTM(size, size, layers, dropout=rate)
         self.stack = StackLSTM(size, layers, rate)
-        compositions = {"sum": SumComposition, "blstm": BLSTMComposition}
-        self.compose = compositions[hparams.composition](size)
+        self.compose = {"sum": SumComposition, "blstm": BLSTMComposition}[hparams.composition](size)
         self.summary = nn.Linear(3 * size, size)
         initialize(self, hparams)
         initialize_lstm(self, hparams)

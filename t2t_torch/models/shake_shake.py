@@ -189,5 +189,4 @@ class ShakeShake(T2TModel):
         x = self.init_bn(self.init_conv(x))
         for block in self.blocks:
             x = block(x)
-        hidden = Hidden(F.relu(x).mean((2, 3)))
-        return dict.fromkeys(self.features.targets, hidden)
+        return dict.fromkeys(self.features.targets, Hidden(F.relu(x).mean((2, 3))))

@@ -59,8 +59,7 @@ class BilstmTagger(_Tagger):
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the states of both directions at the first id of each word.  [B, W, 2 H]."""
-        words = self.outputs.at_words(self.lstm(features), features)
-        return self.outputs(words, features)
+        return self.outputs(self.outputs.at_words(self.lstm(features), features), features)
 
 
 @register_model
@@ -119,5 +118,4 @@ class BsequentialCnnTagger(_Tagger):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the convolutions at the first id of each word.  [B, W, 3 H]."""
         hidden = self.convolution(self.dropout(self.tokens(features)))
-        words = self.outputs.at_words(self.dropout(hidden), features)
-        return self.outputs(words, features)
+        return self.outputs(self.outputs.at_words(self.dropout(hidden), features), features)

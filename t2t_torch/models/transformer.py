@@ -326,8 +326,7 @@ class Transformer(T2TModel):
             of_inputs = self.join.segments(features)
             if segments is not None and of_inputs is not None:
                 memory_mask = same_segment(segments, of_inputs)
-        targets = features["targets"]
-        hidden = self._decode(targets, mask, memory, memory_mask)
+        hidden = self._decode(features["targets"], mask, memory, memory_mask)
         return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
     def _target_mask(self, targets: ModelInput) -> Tensor | None:
@@ -434,8 +433,7 @@ class Transformer(T2TModel):
             x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask)
-        segments = self.join.segments(features)
-        if segments is not None:
+        if (segments := self.join.segments(features)) is not None:
             mask = same_segment(segments, segments)
         if self.hparams.is_local:
             is_masked = self.hparams.self_attention_type == "local_mask_right"

@@ -50,8 +50,7 @@ class TransformerLm(Transformer):
         if is_given:
             x = targets.embedded
         if before is not None:
-            first = self.embed("targets", before[:, None])
-            x = torch.cat([first, targets.embedded[:, :-1]], 1)
+            x = torch.cat([self.embed("targets", before[:, None]), targets.embedded[:, :-1]], 1)
         hidden = self._decode(targets, self._target_mask(targets), None, None, x)
         if is_given:
             hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), targets.positions)

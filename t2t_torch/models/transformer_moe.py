@@ -143,8 +143,7 @@ class TransformerMoe(Transformer):
         for layer, kind in zip(self.decoder, self._types[True], strict=True):
             visible = mask
             if kind.attention == "locm":
-                positions = torch.arange(x.size(1), device=x.device)
-                local = self._local_mask(positions, is_masked=True)
+                local = self._local_mask(torch.arange(x.size(1), device=x.device), is_masked=True)
                 visible = local if mask is None else mask & local
             x = layer(x, visible, memory, memory_mask)
         return x

@@ -249,11 +249,10 @@ def _still(hparams: HParams, default_sources: set[str], before: HParams | None) 
 
     Without any such setting by the user, the defaults are those of tensor2tensor.
     """
-    names = ["learning_rate_schedule", *sorted(_declared("schedule", "exp_decay") or ())]
     chosen = any(
         hparams.provenance[name] not in default_sources
         and (before is None or getattr(before, name) != getattr(hparams, name))
-        for name in names
+        for name in ["learning_rate_schedule", *sorted(_declared("schedule", "exp_decay") or ())]
         if name != "learning_rate_warmup_steps"
     )
     if chosen and hparams.learning_rate_decay_rate == 1.0 and "exp_decay" in factor_names(hparams):

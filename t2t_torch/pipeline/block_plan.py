@@ -262,8 +262,7 @@ class BlockPlan:
     @property
     def largest_batch(self) -> _Numbers:
         """Returns the rows of the batch with the most positions."""
-        first = self._places(0)[0]
-        block = max(first.tolist(), key=self._most.__getitem__)
+        block = max(self._places(0)[0].tolist(), key=self._most.__getitem__)
         rows: _Numbers = self._plan(block).largest_batch + self._lengths.edges[block]
         return rows
 

@@ -74,8 +74,7 @@ def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: FixedShapes | None
             for name in select_measured(features)
         ]
         count = max((len(length) for length in lengths), default=0)
-        longest = max((int(length.max()) for length in lengths), default=1)
-        count, width = pad_to.of(count, longest)
+        count, width = pad_to.of(count, max((int(length.max()) for length in lengths), default=1))
     return {
         name: torch.from_numpy(padded(features[name], values, width, count))
         for name, values in rows.items()

@@ -75,8 +75,7 @@ class MixedBatches:
         batches_per_step: int,
         **run: Any,
     ) -> None:
-        sizes = [component.plan.batches_per_epoch for component in components]
-        schedule = schedule.of_sizes(sizes)
+        schedule = schedule.of_sizes([component.plan.batches_per_epoch for component in components])
         self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
         self._open(components, **run)
 
@@ -215,14 +214,13 @@ class EvalBatches:
         self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         examples = Examples.of(shards, features, batching, bound=batching.bound)
         self.cut = examples.cut
-        plan = EpochPlan(
+        batches = EpochPlan(
             examples.lengths,
             batching.evaluation,
             source=examples.source,
             carry=False,
             counts=None if rows is None else rows.astype(np.int64),
-        )
-        batches = plan.in_order()
+        ).in_order()
         self.total = len(batches)
         # Not in order of length: the first batches would have only short examples.
         shuffled = np.random.default_rng(_EVAL_SEED).permutation(self.total)[rank::world_size]

@@ -188,8 +188,7 @@ def check_packable(features: Features) -> None:
       HParamsError: some are not; the message names all of them.
     """
     sequences = select_sequences(features.all)
-    others = [name for name in features.all if name not in sequences]
-    if others:
+    if others := [name for name in features.all if name not in sequences]:
         raise HParamsError(
             f"pack_dataset puts several examples into a row, but {', '.join(others)} has one value "
             "for each example and no positions. Set pack_dataset=False; buckets by length waste "

@@ -516,8 +516,7 @@ class EpochPlan(BatchTable):
     @property
     def largest_batch(self) -> _Numbers:
         """Returns the rows of the batch with the most positions."""
-        batch = int(np.argmax(self.costs[1]))
-        return self.in_order()[batch]
+        return self.in_order()[int(np.argmax(self.costs[1]))]
 
     @property
     def one_of_each_shape(self) -> list[_Numbers]:

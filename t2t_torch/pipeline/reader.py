@@ -173,8 +173,7 @@ def check_splittable(features: Features) -> str:
       HParamsError: there are inputs or other sequences that are not of the same text.
     """
     sequences = list(select_sequences(features.all))
-    columns = {features.columns[name] for name in features.all}
-    if len(columns) != 1 or not sequences:
+    if len({features.columns[name] for name in features.all}) != 1 or not sequences:
         names = ", ".join(features.all)
         raise HParamsError(
             "split_to_length cuts the texts of a language model, whose pieces are examples of "
@@ -498,8 +497,7 @@ class Examples:
             stored = by_hparams.lengths(shards.lengths, features.all, features.columns)
         preprocess = _preprocessing(features, batching, bound, seed)
         if batching.split_length:
-            text = check_splittable(features)
-            pieces = Pieces.of(stored[text], batching.split_length)
+            pieces = Pieces.of(stored[check_splittable(features)], batching.split_length)
             reader = RowReader(shards, features.all, features.columns, None, pieces, preprocess)
             source = f"{shards.fingerprint} split {batching.split_length}"
             lengths = dict.fromkeys(select_measured(features.all), pieces.lengths)

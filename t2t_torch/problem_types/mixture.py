@@ -55,8 +55,7 @@ class MixtureProblem(SeveralProblems):
 
     def _first(self) -> Problem:
         """Instantiates the first of the problems; RegistryError if one of them is a mixture."""
-        outer = _BEING_MADE.get()
-        if outer is not None:
+        if (outer := _BEING_MADE.get()) is not None:
             raise RegistryError(
                 f"{outer!r} mixes {self.name!r}, which is a mixture and has no data of its own. "
                 "Name problems that are none in `problem_names`."
@@ -178,8 +177,7 @@ class MixingSchedule:
         if self.kind != "linear":
             given = np.searchsorted(self.steps, steps, side="right") - 1
             return shares[np.maximum(given, 0)]
-        columns = [np.interp(steps, self.steps, column) for column in shares.T]
-        return np.stack(columns, axis=1)
+        return np.stack([np.interp(steps, self.steps, column) for column in shares.T], axis=1)
 
     def __str__(self) -> str:
         if self.kind in ("round_robin", "by_size"):

@@ -83,14 +83,12 @@ class MultiProblem(SeveralProblems):
         super().__init__(reverse=reverse, copy=copy)
         if len(set(self.problem_names)) != len(self.problem_names) or not self.problem_names:
             raise RegistryError(f"{self.name!r}: problem_names are to be different ones.")
-        unused = set(self.models) - set(self.problem_names)
-        if unused:
+        if unused := set(self.models) - set(self.problem_names):
             raise RegistryError(
                 f"{self.name!r} has a model of {min(unused)!r}, which is none of its problems: "
                 f"{', '.join(self.problem_names)}."
             )
-        unknown = set(self.selected) - set(self.problem_names)
-        if unknown:
+        if unknown := set(self.selected) - set(self.problem_names):
             raise RegistryError(f"{self.name!r} selects a metric of {min(unknown)!r}: not its own.")
 
     @property

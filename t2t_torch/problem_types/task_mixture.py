@@ -165,12 +165,11 @@ class TaskProblem(Text2SelfProblem):
         self._mixture = mixture
         self._parts = [_supported(mixture, name) for name in mixture.problem_names]
         self._part = self._parts[index]
-        own = {
+        for name, value in {
             "name": f"{mixture.name}{_SEPARATOR}{self._part.full_name}",
             "shards": self._part.shards,
             "suggested_flags": TaskMixtureProblem.suggested_flags,
-        }
-        for name, value in own.items():
+        }.items():
             setattr(self, name, value)
 
     @property

@@ -224,8 +224,7 @@ class IntentSlotProblem(WordProblem):
             ),
             "slots": features.Tags(slots, self.words_field, allow_unknown=True),
         }
-        notes = self.word_notes(directory)
-        return Features(self.words(directory), targets, notes=notes)
+        return Features(self.words(directory), targets, notes=self.word_notes(directory))
 
 
 class Text2TreeProblem(WordProblem):

@@ -64,8 +64,7 @@ class DialogProblem(Text2TextProblem):
         for number, dialogue in enumerate(self.dialogues(tmp_dir)):
             if _split_of(number % 100) is not split:
                 continue
-            utterances = [self.clean(text) for text in dialogue]
-            for text, reply in itertools.pairwise(utterances):
+            for text, reply in itertools.pairwise([self.clean(text) for text in dialogue]):
                 if text and reply:
                     yield {"inputs": text, "targets": reply}
 
@@ -224,8 +223,7 @@ class DialogDailydialog16k(DialogProblem):
     def dialogues(self, tmp_dir: Path) -> Iterator[Sequence[str]]:
         """Yields the dialogues, one per line."""
         for record in self.lines(_DAILY.get(tmp_dir)):
-            utterances = record.values["text"].split("__eou__")
-            yield [text for text in utterances if text.strip()]
+            yield [text for text in record.values["text"].split("__eou__") if text.strip()]
 
 
 _CONVAI2 = published(
@@ -260,8 +258,7 @@ class DialogPersonachat16k(DialogProblem):
                 number, _, rest = record.values["text"].strip().partition(" ")
                 utterance, tab, reply = rest.partition("\t")
                 if not (number.isdecimal() and tab):
-                    what = "no number, utterance, tab and reply"
-                    self.bad_records.report(record.place, what)
+                    self.bad_records.report(record.place, "no number, utterance, tab and reply")
                     continue
                 if number == "1":
                     if held:

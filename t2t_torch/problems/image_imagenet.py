@@ -50,8 +50,7 @@ class ImageImagenet224(Image2ClassProblem):
 
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the folders are there."""
-        missing = [path for path in self.raw_files(tmp_dir) if not path.is_dir()]
-        if missing:
+        if missing := [path for path in self.raw_files(tmp_dir) if not path.is_dir()]:
             raise DataError(
                 f"{', '.join(map(str, missing))}: ImageNet cannot be downloaded without an "
                 "account. Get ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from "
@@ -61,9 +60,8 @@ class ImageImagenet224(Image2ClassProblem):
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the files of a part, its classes by turns."""
         folder = tmp_dir / "imagenet" / _FOLDERS[split]
-        options = {"encoded": True}
         for record in open_records(
-            folder, format="class_folders", bad=self.bad_records, options=options
+            folder, format="class_folders", bad=self.bad_records, options={"encoded": True}
         ):
             yield {"inputs": record.values["image"], "targets": record.values["label"]}
 

@@ -300,10 +300,8 @@ class LanguagemodelLm1b32k(Text2SelfProblem):
         """Yields the sentences."""
         known = {word.strip() for word in read_lines(_LM1B_WORDS.get(tmp_dir))}
         for file in _LM1B_FILES[split]:
-            path = file.get(tmp_dir)
-            for record in open_records(path, format="lines", bad=self.bad_records):
-                words = record.values["text"].split()
-                if words:
+            for record in open_records(file.get(tmp_dir), format="lines", bad=self.bad_records):
+                if words := record.values["text"].split():
                     replaced = (word if word in known else _LM1B_UNKNOWN for word in words)
                     yield {"targets": " ".join(replaced)}
 

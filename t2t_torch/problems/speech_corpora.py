@@ -178,8 +178,7 @@ class CommonVoice(Speech2TextProblem):
 
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the lists are there: releases are downloaded after an agreement only."""
-        missing = [split for split in self.shards if self._list(tmp_dir, split) is None]
-        if missing:
+        if missing := [split for split in self.shards if self._list(tmp_dir, split) is None]:
             names = ", ".join(" or ".join(self.lists[split]) for split in missing)
             raise DataError(
                 f"{self.name} reads {names} in {tmp_dir / _VOICE_FOLDERS[0]}, which are not there. "

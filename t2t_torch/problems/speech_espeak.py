@@ -72,8 +72,7 @@ class _EspeakProblem(Speech2TextProblem):
             spoken = _speak(
                 text, voice, draw.randint(130, 210), draw.randint(35, 65), self.sample_rate
             )
-            snr = draw.choice(self.snrs)
-            if snr is not None:
+            if (snr := draw.choice(self.snrs)) is not None:
                 spoken = _with_noise(spoken, snr, [self.shuffle_seed, len(split.value), number])
             yield {"inputs": int16_of(spoken), "targets": text}
 
@@ -175,8 +174,7 @@ class SpeechEspeakSentences(_EspeakProblem):
         count = 0
         for sample in registry.problem(self.text_problem).generate_samples(tmp_dir, split):
             letters = "".join(c if c.isalpha() or c in "' " else " " for c in sample["inputs"])
-            text = " ".join(letters.lower().split())
-            if text:
+            if text := " ".join(letters.lower().split()):
                 yield text
                 count += 1
             if count == self.counts[split]:

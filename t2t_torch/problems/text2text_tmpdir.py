@@ -28,8 +28,7 @@ class Text2TextTmpdir(Text2TextProblem):
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the four files exist; DataError names all missing ones."""
         files = self.raw_files(tmp_dir)
-        missing = [path.name for path in files if not path.is_file()]
-        if missing:
+        if missing := [path.name for path in files if not path.is_file()]:
             raise DataError(
                 f"{self.name} reads {', '.join(path.name for path in files)} in --tmp_dir, "
                 f"one text a line; missing in {tmp_dir}: {', '.join(missing)}. Put them there."

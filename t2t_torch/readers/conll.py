@@ -163,8 +163,7 @@ def _sentences(
             continue
         number, fields = uneven
         why = f"{len(fields)} columns, where {width} were expected ({', '.join(names)})"
-        column = column_of_field(fields, width, delimiter or " ")
-        bad.report(Place(path, number, column), why)
+        bad.report(Place(path, number, column_of_field(fields, width, delimiter or " ")), why)
 
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -255,8 +254,7 @@ def _match_bio(head: Head) -> Match | None:
     entries = {without_packing(name): name for name in head.names}
     if not {FILES[role] for role in _WITHOUT_INTENT} <= entries.keys():
         return None
-    text = Head(head.path / entries[FILES["words"]])
-    encoding, doubts = text.inferred_encoding
+    encoding, doubts = Head(head.path / entries[FILES["words"]]).inferred_encoding
     options: dict[str, Any] = {"encoding": encoding} if encoding else {}
     if FILES["label"] not in entries:
         options["files"] = {role: entries[FILES[role]] for role in _WITHOUT_INTENT}

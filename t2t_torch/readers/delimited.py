@@ -368,8 +368,7 @@ class DelimitedRows:
         """Reads a quoted field: returns the field, its last line, the next position, an error."""
         parts: list[str] = []
         while True:
-            quote = line.find('"', position)
-            if quote >= 0:
+            if (quote := line.find('"', position)) >= 0:
                 if line.startswith('"', quote + 1):
                     parts.append(line[position : quote + 1])
                     position = quote + 2

@@ -94,8 +94,7 @@ def _documents(path: Path, held: Mapping[str, Any], bad: BadRecords) -> Iterator
     tagging = next((one for one in (_TAG, _POS) if columns.get(one, np.zeros(1)).any()), None)
     has_entities = bool(np.isin(columns.get(_ENT_IOB, ()), list(_MARKS)).any())
     scores = held.get("cats") or [{}] * len(lengths)
-    ends = np.cumsum(lengths)
-    for number, (end, length) in enumerate(zip(ends, lengths, strict=True)):
+    for number, (end, length) in enumerate(zip(np.cumsum(lengths), lengths, strict=True)):
         part = slice(int(end - length), int(end))
         words = [names[int(one)] for one in columns[_ORTH][part]]
         kept = [place for place, word in enumerate(words) if word.strip()]

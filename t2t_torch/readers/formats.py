@@ -68,8 +68,7 @@ def _endings() -> dict[str, str]:
     formats: dict[str, str] = {}
     for name, of in FORMATS.items():
         for ending in of.endings:
-            other = formats.setdefault(ending.lower(), name)
-            if other != name:
+            if (other := formats.setdefault(ending.lower(), name)) != name:
                 raise RegistryError(
                     f"the readers {other!r} and {name!r} both declare the ending {ending!r}. Leave "
                     'it out of yours, and name the "format" in the declaration.'
@@ -95,8 +94,7 @@ def format_of(path: Path) -> str:
             "huggingface). Name a file in it, or the format."
         )
     name, endings = without_packing(path.name.lower()), _endings()
-    matching = [ending for ending in endings if name.endswith(ending)]
-    if matching:
+    if matching := [ending for ending in endings if name.endswith(ending)]:
         return endings[max(matching, key=len)]
     known = (f"{', '.join(f.endings)} {name}" for name, f in FORMATS.items() if f.endings)
     raise DataError(

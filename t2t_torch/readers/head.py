@@ -211,11 +211,10 @@ def encoding_of(raw: bytes, path: Path) -> tuple[str, Sequence[str]]:
         )
     shown = next(line for line in text.splitlines() if not line.isascii())
     at = next(place for place, one in enumerate(shown) if not one.isascii())
-    message = (
+    return encoding, [
         f"{path.name} is not UTF-8. It is read as {encoding} (Western European), where it says "
         f'{shown[max(0, at - 20) : at + 20]!r}; if that is wrong, change "encoding".'
-    )
-    return encoding, [message]
+    ]
 
 
 def _is_two_byte_text(raw: bytes, even: int, odd: int) -> bool:

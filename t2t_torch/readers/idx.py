@@ -160,8 +160,7 @@ def _match_class_folders(head: Head) -> Match | None:
         doubts.append(f"{named}: left out, not of the kind of the other files.")
     files = [file for name in classes for file in held[name].files[:_INSPECTED_FILES]]
     if kinds == {"text"}:
-        raw = b"\n".join(Head(file).start for file in files)
-        encoding, warnings = encoding_of(raw, path)
+        encoding, warnings = encoding_of(b"\n".join(Head(file).start for file in files), path)
         options |= {"encoding": encoding} if encoding else {}
         doubts += warnings
     if kinds == {"image"}:
@@ -217,8 +216,7 @@ def read_class_folders(
     by_class = {name: held[name] for name in classes or held if name in held}
     for entry in (entry for one in by_class.values() for entry in one.foreign):
         bad.report(Place(entry, 1, unit="entry"), "is not of the kind of the other files")
-    missing = [name for name in classes if name not in held]
-    if missing or not by_class:
+    if (missing := [name for name in classes if name not in held]) or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
     pixels = tuple(map(int, scaled.groups())) if scaled else None
     encoding = known_encoding(path, encoding) or "utf-8-sig"

@@ -307,8 +307,7 @@ def load_json(path: Path, encoding: str = "") -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        place = Place(path, error.lineno, error.colno)
-        raise DataError(f"{place}: no JSON: {error.msg}") from None
+        raise DataError(f"{Place(path, error.lineno, error.colno)}: no JSON: {error.msg}") from None
     except (RecursionError, ValueError) as error:
         raise DataError(f"{path} is no JSON that can be read: {error}") from None
 

@@ -115,8 +115,7 @@ def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
 def _text(mark: re.Match[str], line: Place, bad: BadRecords) -> str | None:
     """Returns the text of a segment with entities resolved; None if it does not end on its line."""
     if mark["text"] is None:
-        place = line._replace(column=mark.start() + 1)
-        bad.report(place, "a <seg> without a </seg> on its line")
+        bad.report(line._replace(column=mark.start() + 1), "a <seg> without a </seg> on its line")
         return None
     return unescape(mark["text"], _ENTITIES).strip()
 

@@ -210,8 +210,7 @@ def _leaves(value: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
 
 def tagged(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], int]:
     """Returns the words of a text, their IOB2 tags, and the number of changed spans."""
-    tokens = tokenize(text, word_expression(TOKENIZER))
-    places = [(token.start, token.end) for token in tokens]
+    places = [(token.start, token.end) for token in tokenize(text, word_expression(TOKENIZER))]
     tags = ["O"] * len(places)
     cut = 0
     for start, end, label in spans:

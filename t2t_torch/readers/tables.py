@@ -55,8 +55,7 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
             file = _seekable(path, stack)
             opened = parquet.ParquetFile(file)
             rows = _check_parquet(path, opened.metadata, file.seek(0, io.SEEK_END))
-            names = opened.schema_arrow.names
-            if twice := duplicates(names):
+            if twice := duplicates(opened.schema_arrow.names):
                 raise DataError(f"{path} has two columns {twice[0]!r}. Rename one of them.")
             kinds = _described(opened.schema_arrow.metadata)
             yield from _records(path, opened.iter_batches(rows), kinds, bad)
@@ -340,8 +339,7 @@ def read_huggingface(
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"Cannot load {hub} ({config or 'default'}, {split}): {error}") from None
     stored = rows.with_format("arrow")  # the library itself decodes pictures of any format
-    starts = range(0, len(rows), _BATCH_ROWS)
-    batches = (stored[start : start + _BATCH_ROWS] for start in starts)
+    batches = (stored[start : start + _BATCH_ROWS] for start in range(0, len(rows), _BATCH_ROWS))
     return _records(Path(hub), batches, rows.features.to_dict(), bad)
 
 

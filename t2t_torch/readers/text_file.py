@@ -447,8 +447,7 @@ def aligned(
     Raises:
       DataError: a file cannot be read, or the numbers of lines differ.
     """
-    files = [read(path, bad) for path in paths]
-    for number, lines in enumerate(itertools.zip_longest(*files), 1):
+    for number, lines in enumerate(itertools.zip_longest(*[read(path, bad) for path in paths]), 1):
         if None in lines:
             on = {str(p): line is not None for p, line in zip(paths, lines, strict=True)}
             ended, others = (", ".join(p for p in on if on[p] is goes) for goes in (False, True))

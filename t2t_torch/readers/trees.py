@@ -83,8 +83,7 @@ class _TreeFile:
             if line is None:
                 self._give_up("")
                 continue
-            start = _after_blanks(line, 0)
-            if start < len(line) and self._begins(line, start):
+            if (start := _after_blanks(line, 0)) < len(line) and self._begins(line, start):
                 yield from self._read(number, line, start)
         self._give_up("the bracket that opens here is not closed before the file ends")
 

@@ -325,8 +325,7 @@ def _push(path: Path) -> list[Path]:
             before = known.get(name, _Copy())
             if before.is_of(file):
                 continue
-            run = _run_of(file, path)
-            if run is not None and not lease.is_held(run):
+            if (run := _run_of(file, path)) is not None and not lease.is_held(run):
                 left[run] = None
                 continue
             if file.name == place.MANIFEST:

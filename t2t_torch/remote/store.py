@@ -141,8 +141,7 @@ class Store:
         def work(store: Any, key: str) -> StoredObject:
             there = self._stat(store, key)
             store.get_file(key, str(target))
-            size = target.stat().st_size
-            if size != there.size:
+            if (size := target.stat().st_size) != there.size:
                 raise OSError(f"{size:,} of {there.size:,} bytes arrived")
             return there
 

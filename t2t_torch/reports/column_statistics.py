@@ -501,8 +501,7 @@ def unknowns_of(
     seen: Counter[str] = Counter()
     for first, rows in column.blocks():
         counts += id_counts(rows.values, encoder.vocab_size)
-        marks = unknown[rows.values]
-        places = np.flatnonzero(marks)
+        places = np.flatnonzero(unknown[rows.values])
         if not len(places):
             continue
         owners = np.unique(np.searchsorted(rows.offsets, places, side="right") - 1)
@@ -752,11 +751,10 @@ def repeats_of(keys: RowKeys) -> Repeats:
     alike = np.flatnonzero(firsts < np.arange(len(group)))
     contradictory = np.unique(group[keys.targets != keys.targets[firsts]])
     # A row that repeats another one is not named again among those with the same inputs.
-    rest = np.setdiff1d(alike, repeated, assume_unique=True)
     return replace(
         whole,
         inputs=len(alike),
-        input_examples=_pairs(firsts, rest),
+        input_examples=_pairs(firsts, np.setdiff1d(alike, repeated, assume_unique=True)),
         contradictions=int(sizes[contradictory].sum()),
     )
 

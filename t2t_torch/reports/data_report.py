@@ -142,8 +142,7 @@ def _unknowns(statistics: DatasetStatistics) -> Section:
 def _labels(statistics: DatasetStatistics) -> Section:
     blocks: list[Block] = []
     for feature in statistics.features:
-        splits = {split: one.labels for split, one in feature.splits.items() if one.labels}
-        if splits:
+        if splits := {split: one.labels for split, one in feature.splits.items() if one.labels}:
             blocks += [_label_table(feature, splits), *_label_notes(feature)]
     meaning = (
         "How often each label is there, the most frequent of the first split first.  Share: of all "
@@ -375,8 +374,7 @@ def _of_near_duplicates(statistics: DatasetStatistics) -> Iterator[str]:
     known = {(one.split, one.other): one.inputs or one.rows for one in statistics.overlaps}
     known |= {(split, split): one.inputs or 0 for split, one in statistics.repeats.items()}
     for near in statistics.near:
-        more = near.rows - known.get((near.split, near.other), near.rows)
-        if more > 0:
+        if (more := near.rows - known.get((near.split, near.other), near.rows)) > 0:
             where = f"of {near.other}" if near.split != near.other else "before them"
             of = f"{near.split} ({percent(more / statistics.rows[near.split])}) nearly"
             yield f"{subject(more, 'more row', of, 'repeats')} the inputs of a row {where}."
@@ -402,8 +400,7 @@ def _of_texts(feature: FeatureStats, split: str, figures: SplitFeatureStats) -> 
 def _of_labels(feature: FeatureStats) -> Iterator[str]:
     if feature.kind == "Choice":  # the right one may stand at the same place in every row
         return
-    train = feature.splits.get(Split.TRAIN.value)
-    if train is not None and train.labels is not None:
+    if (train := feature.splits.get(Split.TRAIN.value)) is not None and train.labels is not None:
         yield from label_findings(feature.name, train.labels, is_class=feature.kind == "ClassLabel")
     for split, figures in feature.splits.items():
         if figures.labels and figures.labels.unknown:
@@ -425,10 +422,8 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
     ranked = labels.most_frequent()
     label, count = label_text(ranked[0][0]), ranked[0][1]
     if len(ranked) > 1 and count > _ONE_LABEL * labels.total:
-        share = percent(count / labels.total)
-        yield f"{share} of the labels of {name} in training are {label}."
-    rare = [f"{label_text(one)} ({number(n)})" for one, n in ranked if 0 < n < _RARE]
-    if rare:
+        yield f"{percent(count / labels.total)} of the labels of {name} in training are {label}."
+    if rare := [f"{label_text(one)} ({number(n)})" for one, n in ranked if 0 < n < _RARE]:
         what = subject(len(rare), "label", name, "occurs")
         yield f"{what} fewer than {_RARE} times in training: {listed(rare)}."
     least = _least(labels)

@@ -101,7 +101,6 @@ def label_errors_of(
     for name, feature in targets.items():
         stored = np.stack([*split.rows(name)]).astype(np.int64)
         own, other, suspected, right = _examined(feature, stored, counts)
-        order = np.argsort(own, kind="stable")
         found = [
             LabelError(
                 rows[place],
@@ -112,7 +111,7 @@ def label_errors_of(
                     for n, column in columns.items()
                 ),
             )
-            for place in order.tolist()
+            for place in np.argsort(own, kind="stable").tolist()
             if own[place] < 0.5 and not right[place]
         ]
         yield LabelErrors(name, found, int(suspected.sum()), len(rows), float(right.mean()))

@@ -257,8 +257,7 @@ def _picture(sample: SampleRow, name: str) -> str:
 def _words(aligned: AlignedWords) -> str:
     """Words as little columns, the others' entries below each."""
     names = "".join(f"<small>{escaped(name)}</small>" for name in aligned.names[1:])
-    first = escaped(aligned.names[0])
-    columns = [f'<span class="names"><small>{first}</small>{names}</span>']
+    columns = [f'<span class="names"><small>{escaped(aligned.names[0])}</small>{names}</span>']
     for word, *entries in aligned.words:
         below = "".join(f"<small>{escaped(one)}</small>" for one in entries)
         plain = ' class="plain"' if entries and entries[0] == _OUTSIDE else ""

@@ -316,8 +316,7 @@ def downsampled(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point
             sampled.append((part[0][0], math.nan))  # the gap must not close
         if finite:
             least = min(finite, key=lambda point: point[1])
-            greatest = max(finite, key=lambda point: point[1])
-            sampled += sorted({least, greatest})
+            sampled += sorted({least, max(finite, key=lambda point: point[1])})
     return [*sampled, points[-1]] if sampled[-1] != points[-1] else sampled
 
 

@@ -147,8 +147,7 @@ def confusion_blocks(
         return
     worst = sorted(used, key=lambda label: -missed[label] - false[label])
     yield _matrix(labels, counts, sorted(worst[:_MATRIX]))
-    confused = sorted((-n, pair) for *pair, n in wrong.tolist())[:_PAIRS]
-    if confused:
+    if confused := sorted((-n, pair) for *pair, n in wrong.tolist())[:_PAIRS]:
         rows: list[list[Cell]] = [
             [labels[one], labels[other], number(-n), percent(-n / support[one])]
             for n, (one, other) in confused
@@ -308,9 +307,7 @@ def cut(text: str, columns: int) -> str:
 
 def width(text: str) -> int:
     """Returns the width of a text in terminal columns."""
-    if text.isascii():
-        return len(text)
-    return sum(_columns(character) for character in text)
+    return len(text) if text.isascii() else sum(_columns(character) for character in text)
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:

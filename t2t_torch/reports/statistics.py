@@ -368,8 +368,7 @@ class Reader:
                     pairs.append(Pair(min(others), row))
                 if split == first:
                     index.add(text)
-            near = tuple(pairs[:_EXTREMES])
-            found.append(Overlap(split, first, len(pairs), near, None, ()))
+            found.append(Overlap(split, first, len(pairs), tuple(pairs[:_EXTREMES]), None, ()))
         return tuple(found)
 
     def _keys(self, hashes: Mapping[str, per_column.Hashes]) -> per_column.RowKeys:

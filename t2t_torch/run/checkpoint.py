@@ -247,8 +247,7 @@ class Checkpoint:
         with self._explaining_faults():
             files, step = manifest["files"], manifest["step"]
             kinds = ("model",) if manifest.get("averaged_steps") else ("model", "optimizer")
-            missing = _unlisted(files, kinds)
-            if missing:
+            if missing := _unlisted(files, kinds):
                 raise CheckpointError(f"{self.path}: {MANIFEST} does not list {missing}")
             if step != self.step:
                 raise CheckpointError(
@@ -468,8 +467,7 @@ def _written(path: Path, contents: Mapping[str, Iterable[bytes | memoryview]]) -
 
 
 def _verify_file(file: Path, size: int, sha256: str) -> None:
-    actual = file.stat().st_size
-    if actual != size:
+    if (actual := file.stat().st_size) != size:
         raise CheckpointError(f"{file} has {actual} bytes; expected {size}")
     if sha256_of(file) != sha256:
         raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")

@@ -108,8 +108,7 @@ class Retention:
                 seconds = checkpoint.trainer_state().seconds
             except (CheckpointError, OSError):  # corrupt checkpoints are not kept for this reason
                 continue
-            period = int(seconds // (self.every_n_hours * _SECONDS))
-            if period:
+            if period := int(seconds // (self.every_n_hours * _SECONDS)):
                 first.setdefault(period, checkpoint.step)
         return set(first.values())
 
@@ -273,8 +272,7 @@ def write(
     def finish() -> None:
         if peers.leads:
             tensors = {name: entry for one in files for name, entry in one.items()}
-            metadata = Explanations.of(final.path.parent)
-            Checkpoint.write_rest(staged, snapshot, tensors, metadata)
+            Checkpoint.write_rest(staged, snapshot, tensors, Explanations.of(final.path.parent))
             rename(staged, final.path)
 
     try:
@@ -423,8 +421,7 @@ class CheckpointDirectory:
         Raises:
           CheckpointError: as `read_newest`.
         """
-        best = self.best()
-        if best is not None and not self.deleted_during(read, best):
+        if (best := self.best()) is not None and not self.deleted_during(read, best):
             return best
         return self.read_newest(read)
 
@@ -573,8 +570,7 @@ class CheckpointDirectory:
           OSError: the disk fails.
           CheckpointError: `best.json` is damaged.
         """
-        ranked = self._ratings.ranked()
-        superfluous = self._retention.superfluous(checkpoints, written, ranked)
+        superfluous = self._retention.superfluous(checkpoints, written, self._ratings.ranked())
         superfluous = [one for one in superfluous if one.step not in self.read_steps]
         for checkpoint in superfluous:
             # Renames first: a crash during deletion leaves no partial checkpoint.
@@ -597,8 +593,7 @@ class CheckpointDirectory:
             return
         try:
             there[-1].verify()
-            deleted = self._delete_superfluous(there[-1], sorted([*there, coming]))
-            if deleted:
+            if deleted := self._delete_superfluous(there[-1], sorted([*there, coming])):
                 names = ", ".join(one.path.name for one in deleted)
                 _warn(f"deleted before {coming.path.name} is written, to free disk space: {names}")
         except (OSError, CheckpointError) as fault:

@@ -126,8 +126,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
 
 def checksums_of(run: Path) -> Sums:
     """Returns the checksums of a run, or those of its newest checkpoint if it has none."""
-    sums = _read(run)
-    if sums is not None:
+    if (sums := _read(run)) is not None:
         return sums
     for folder in reversed(checkpoint_folders(run).values()):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):

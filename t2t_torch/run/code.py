@@ -268,8 +268,7 @@ def is_copy(folder: Path, run: Path) -> bool:
 
 
 def _check_copy(run: Path, copy: Path) -> None:
-    given = f", or name the folder yourself: --t2t_usr_dir={copy}"
-    check_code(run, copy, alternative=given)
+    check_code(run, copy, alternative=f", or name the folder yourself: --t2t_usr_dir={copy}")
     check_files(run, [f"{CODE}/"])
 
 

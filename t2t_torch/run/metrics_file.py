@@ -56,8 +56,7 @@ class MetricsFile:
             return
         with self._locked() as file:
             file.seek(0)
-            lines = file.read().splitlines(keepends=True)
-            reports = [_report(line) for line in lines]
+            reports = [_report(line) for line in file.read().splitlines(keepends=True)]
             if any(one is None or one["step"] > step for one in reports) or is_torn(file):
                 self._keep(lambda report: bool(report["step"] <= step))
 

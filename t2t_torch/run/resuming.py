@@ -69,17 +69,15 @@ def changed_fields(
     """
     from t2t_torch.hparam import DataHParams
 
-    fields = type(now).model_fields
     changes = {
         name: (getattr(before, name), getattr(now, name))
-        for name in fields
+        for name in type(now).model_fields
         if getattr(before, name) != getattr(now, name)
     }
     allowed = set(fields_that_may_change())
     if resume_data != "exact":
         allowed.update(DataHParams.model_fields)
-    refused = sorted(set(changes) - allowed)
-    if refused:
+    if refused := sorted(set(changes) - allowed):
         listed = ", ".join(
             f"{name} was {changes[name][0]}, is {changes[name][1]}" for name in refused
         )

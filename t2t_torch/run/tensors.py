@@ -237,8 +237,7 @@ class StoredTensors:
         self.kinds: dict[str, TensorKind] = {}
         for name, stored in self._metadata.state_dict_metadata.items():
             if isinstance(stored, TensorStorageMetadata):  # the only kind of entry
-                there = sum(chunk.sizes.numel() for chunk in stored.chunks)
-                if there != stored.size.numel():
+                if sum(chunk.sizes.numel() for chunk in stored.chunks) != stored.size.numel():
                     raise CheckpointError(f"{path} is damaged: parts of {name} are missing")
                 self.kinds[name] = TensorKind(stored.size, stored.properties.dtype)
 
@@ -581,8 +580,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     except ValueError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
     names = _optimizer_names(optimizer, model)
-    unknown = sorted(set(state) - set(names))
-    if unknown:
+    if unknown := sorted(set(state) - set(names)):
         raise CheckpointError(f"{file}: the model has no parameter {unknown[0]!r}")
     missing = sorted(set(names) - set(state) - set(stateless))
     if state and missing:

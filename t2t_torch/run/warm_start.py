@@ -317,8 +317,7 @@ def _mean(paths: Sequence[Path]) -> dict[str, Tensor]:
     for one in opened:
         kinds = one.kinds
         names = kinds.keys() | expected.keys()
-        odd = sorted(name for name in names if kinds.get(name) != expected.get(name))
-        if odd:
+        if odd := sorted(name for name in names if kinds.get(name) != expected.get(name)):
             raise CheckpointError(
                 f"{one.path} is not of the model of {paths[-1]}: {', '.join(odd[:10])} differ. "
                 "Only checkpoints of one model can be averaged."

@@ -32,8 +32,7 @@ def nesting_of(value: Any, alone: str) -> Nesting:
     """
     names: list[str] = []
     nesting = _nesting_of(value, "", alone, names)
-    twice = [name for name, count in collections.Counter(names).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise DataError(f"two parts of it would be called {twice[0]!r}: rename a key.")
     return nesting
 
@@ -45,8 +44,7 @@ def _nesting_of(value: Any, name: str, alone: str, names: list[str]) -> Nesting:
     if value is None:
         return None
     if isinstance(value, Mapping):
-        odd = [key for key in value if not isinstance(key, str)]
-        if odd:
+        if odd := [key for key in value if not isinstance(key, str)]:
             raise DataError(f"the key {odd[0]!r} is no string, and JSON has no others.")
         return {"dict": {key: below(key, item) for key, item in value.items()}}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

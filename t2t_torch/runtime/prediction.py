@@ -105,8 +105,7 @@ class Prediction:
         cls, target: str, hypotheses: Sequence[Hypothesis], attention: Attention | None = None
     ) -> Prediction:
         """Returns the prediction of a text target from its hypotheses, best first."""
-        text = hypotheses[0].text
-        return cls({target: text}, hypotheses=tuple(hypotheses), attention=attention)
+        return cls({target: hypotheses[0].text}, hypotheses=tuple(hypotheses), attention=attention)
 
     @classmethod
     def of_value(
@@ -241,8 +240,7 @@ def text_of_cell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float | np.number):
         return str(value)
-    held = list_of(value)
-    if held is not None and all(isinstance(part, str) for part in held):
+    if (held := list_of(value)) is not None and all(isinstance(part, str) for part in held):
         return " ".join(held)
     raise ValueError(f"{str(value)[:80]!r} is no text")
 
@@ -381,8 +379,7 @@ class InputColumns:
                 f"input {number} is {value!r}, where a text or a mapping with the fields "
                 f"{', '.join(self.kinds)} was expected."
             )
-        missing = [field for field in self.kinds if field not in sample]
-        if missing:
+        if missing := [field for field in self.kinds if field not in sample]:
             raise DecodeError(
                 f"input {number} has no {', '.join(missing)}; {self.problem!r} takes "
                 f"the fields {self}. Give a mapping (in a file a JSON object, one a line)."

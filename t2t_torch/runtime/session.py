@@ -144,8 +144,7 @@ def _is_tie(target: OutputSpec, answer: Mapping[str, Any], prediction: Predictio
 
 def _is_same(actual: Any, expected: Any, scale: float = 1.0) -> bool:
     if isinstance(expected, float):
-        abs_tol = max(_CLOSE, _TIE * scale)
-        is_close = math.isclose(actual, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
+        is_close = math.isclose(actual, expected, rel_tol=_CLOSE, abs_tol=max(_CLOSE, _TIE * scale))
         return is_close or (math.isnan(actual) and math.isnan(expected))
     if isinstance(expected, Mapping):
         return all(_is_same(actual[key], value, scale) for key, value in expected.items())

@@ -168,10 +168,9 @@ class Signature:
     @classmethod
     def _of(cls, record: dict[str, Any]) -> Signature:
         others = ("format_version", _SHA256)
-        fields = {name: one for name, one in record.items() if name not in others}
         signature = cls(
             **{
-                **fields,
+                **{name: one for name, one in record.items() if name not in others},
                 "fields": tuple(_with_tuples(InputSpec, one) for one in record["fields"]),
                 "targets": tuple(_with_tuples(OutputSpec, one) for one in record["targets"]),
                 "files": {name: FileChecksum(**one) for name, one in record["files"].items()},

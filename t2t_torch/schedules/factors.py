@@ -50,9 +50,7 @@ def cosdecay(hparams: HParams, train_steps: int) -> Schedule:
     warmup, decay_steps = hparams.learning_rate_warmup_steps, hparams.learning_rate_decay_steps
 
     def factor(step: float) -> float:
-        if step <= warmup:
-            return 1.0
-        return 0.5 * (1 + math.cos(math.pi * step / decay_steps))
+        return 1.0 if step <= warmup else 0.5 * (1 + math.cos(math.pi * step / decay_steps))
 
     return factor
 

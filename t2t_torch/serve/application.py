@@ -221,8 +221,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             "4XX": {"description": "Refused", **_content(protocol.ErrorResponse)},
         },
     }
-    body = _BODIES.get(endpoint.path.rpartition("/")[2])
-    if body is not None:
+    if (body := _BODIES.get(endpoint.path.rpartition("/")[2])) is not None:
         operation["requestBody"] = {"required": True, **_content(body)}
     return operation
 

@@ -119,14 +119,12 @@ class _TensorModel(_OnnxModel):
     def record(self, sample: Sample, prediction: Prediction, best: int = 0) -> dict[str, Any]:
         """See `ServedModel.record`."""
         nesting = self._artifact.signature.nesting["outputs"]
-        nested = put_together(nesting, prediction.values.__getitem__, plain=True)
-        return {OUTPUT: {"value": nested}}
+        return {OUTPUT: {"value": put_together(nesting, prediction.values.__getitem__, plain=True)}}
 
 
 def _unwrapped(value: Any, nesting: Any) -> Any:
     """Returns the value of the only field if the input is wrapped in it, as by the web page."""
-    wrapped = isinstance(value, Mapping) and set(value) == {INPUT}
-    if not wrapped:
+    if not (isinstance(value, Mapping) and set(value) == {INPUT}):
         return value
     inner, own = value[INPUT], nesting is not None and list(nesting.get("dict", ())) == [INPUT]
     if own and not (isinstance(inner, Mapping) and set(inner) == {INPUT}):

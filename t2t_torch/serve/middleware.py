@@ -229,8 +229,7 @@ class RequestMiddleware:
             self._record(scope, log_fields, status, time.perf_counter() - start)
 
     def _rejection(self, scope: Scope, headers: Headers) -> HTTPError | None:
-        rejected = check_headers(headers)
-        if rejected is not None:
+        if (rejected := check_headers(headers)) is not None:
             return rejected
         path = scope["path"]
         if path not in _OPEN and not self.keys.admit(
@@ -287,5 +286,4 @@ async def _read_to_end(receive: Receive) -> None:
 def _response(rejected: HTTPError) -> Response:
     """Returns the response; the end of the body of a bad request is unknown."""
     closing = {"Connection": "close"} if isinstance(rejected, BadRequest) else {}
-    headers = {**rejected.headers, **closing}
-    return json_response({"error": str(rejected)}, rejected.status, headers)
+    return json_response({"error": str(rejected)}, rejected.status, {**rejected.headers, **closing})

@@ -53,9 +53,8 @@ def _without_others(parameters: Any) -> Any:
     """Raises an error for the first invalid parameter only."""
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if not isinstance(value, str | bool | int | float):
-            message = "{name} is no string, number or boolean"
             raise pydantic_core.PydanticCustomError(
-                "parameter", message, {"name": reprlib.repr(name)}
+                "parameter", "{name} is no string, number or boolean", {"name": reprlib.repr(name)}
             )
     return parameters
 

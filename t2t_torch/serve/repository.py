@@ -182,8 +182,7 @@ class Batcher:
 
     def _run(self, number: int) -> None:
         while jobs := self._next(number):
-            samples = sum(len(job.samples) for job in jobs)
-            self._observe(samples, time.monotonic() - jobs[0].arrived)
+            self._observe(sum(len(job.samples) for job in jobs), time.monotonic() - jobs[0].arrived)
             alike: dict[Predict, list[Job]] = {self._predict: []}  # which is the first
             for job in jobs:
                 alike.setdefault(job.predict, []).append(job)

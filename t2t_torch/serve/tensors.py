@@ -176,8 +176,7 @@ def check_written(model: ServedModel, inputs: Sequence[Any]) -> None:
         if form.get("split") == WRITTEN_LIST:
             columns |= {*form["column"], model.column_names.get(name, name)}
     cells = (one.get(name) for one in inputs if isinstance(one, dict) for name in columns)
-    length = sum(len(cell) for cell in cells if isinstance(cell, str))
-    if length > _MAX_WRITTEN:
+    if (length := sum(len(cell) for cell in cells if isinstance(cell, str))) > _MAX_WRITTEN:
         raise TooLarge(
             f"the lists in strings have {length:,} characters, and {_MAX_WRITTEN:,} are taken at "
             "once. Send arrays of JSON, or several requests."
@@ -342,8 +341,7 @@ def tensors_of(
         rows = [_rows(target, one) for one in predictions]
         available |= {name: (target, [row[name] for row in rows]) for name in rows[0]}
     names = list(available) if wanted is None else wanted
-    missing = [name for name in names if name not in available]
-    if missing:
+    if missing := [name for name in names if name not in available]:
         raise BadRequest(f"there is no output {missing[0]!r}; there are {', '.join(available)}.")
     return [_tensor(name, *available[name]) for name in names]
 
@@ -498,8 +496,7 @@ async def read_tensors(bodies: Bodies, request: Request, limits: ServerLimits) -
     if length is None:
         text = await bodies.content(request, ("application/json",))
         return filled(parse_json(text), b"", limits)
-    kinds = ("application/json", "application/octet-stream")
-    body = await bodies.content(request, kinds)
+    body = await bodies.content(request, ("application/json", "application/octet-stream"))
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
         raise BadRequest(f"{HEADER}: {length!r} is no number of bytes.")
     if not int(length):

@@ -119,8 +119,7 @@ def fit(
     cost, slope, least = costs[0], 1.0, 1
     if len(costs) > 1 or (calibrates and classes >= 0):
         cost, slope, least = _validate(data, kept[order], costs)
-    fitter = _Fitter(data, kept, idf_of(counts, buckets, least))
-    return replace(fitter.solve(cost), slope=slope)
+    return replace(_Fitter(data, kept, idf_of(counts, buckets, least)).solve(cost), slope=slope)
 
 
 def _signs(targets: npt.NDArray[Any], classes: int) -> Floats:
@@ -207,9 +206,8 @@ def with_dense(rows: TokenRows, dense: Floats | None, buckets: int) -> TokenRows
         return rows
     size = dense.shape[1]
     places = np.repeat(rows.offsets[1:], size)
-    columns = np.tile(np.arange(buckets, buckets + size), len(rows))
     return TokenRows(
-        np.insert(rows.columns, places, columns),
+        np.insert(rows.columns, places, np.tile(np.arange(buckets, buckets + size), len(rows))),
         rows.offsets + size * np.arange(len(rows) + 1),
         np.insert(rows.values, places, dense.reshape(-1)),
     )

@@ -109,9 +109,7 @@ def codes_of(text: str) -> list[int]:
 
 @functools.lru_cache(1 << 16)
 def _code(character: str) -> int:
-    if character.isspace():
-        return SPACE
-    return 2 * ord(character) + 2 + is_letter(character)
+    return SPACE if character.isspace() else 2 * ord(character) + 2 + is_letter(character)
 
 
 def is_letter(character: str) -> bool:
@@ -226,9 +224,7 @@ def bucket(hashes: Any, kind: int, buckets: int) -> Any:
     Of an array or a tensor.
     """
     mixed, words = (hashes + kind) % MODULUS * FACTOR % MODULUS, buckets // 4
-    if kind in CHARACTER_KINDS:
-        return words + mixed % (buckets - words)
-    return mixed % words
+    return words + mixed % (buckets - words) if kind in CHARACTER_KINDS else mixed % words
 
 
 class _Words:

@@ -60,8 +60,7 @@ class BytePairEncoding:
 
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""
-        text = " ".join(pieces) + " "
-        return text.replace(f"{self.separator} ", "").strip()
+        return (" ".join(pieces) + " ").replace(f"{self.separator} ", "").strip()
 
     def _split_word(self, word: str) -> tuple[str, ...]:
         symbols = [*word[:-1], word[-1] + END_OF_WORD]

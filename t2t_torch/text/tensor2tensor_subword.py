@@ -188,10 +188,8 @@ def cut(escaped: str, known: Collection[str], longest: Mapping[str, int]) -> lis
     pieces = []
     start, stop = 0, len(escaped)
     while start < stop:
-        reach = longest.get(escaped[start], 0)
-        for end in range(min(stop, start + reach), start, -1):
-            piece = escaped[start:end]
-            if piece in known:
+        for end in range(min(stop, start + longest.get(escaped[start], 0)), start, -1):
+            if (piece := escaped[start:end]) in known:
                 pieces.append(piece)
                 start = end
                 break
@@ -282,8 +280,7 @@ class SubtokenEncoder(TextEncoder):
         Raises:
           DataError: the file is missing, not UTF-8, or not a subtoken vocabulary.
         """
-        hint = " Copy the file from tensor2tensor's data folder again."
-        with vocabulary_errors(path, hint):
+        with vocabulary_errors(path, " Copy the file from tensor2tensor's data folder again."):
             try:
                 text = read_bytes(path, max_bytes=MAX_VOCABULARY).decode()
             except UnicodeDecodeError as error:
@@ -316,8 +313,7 @@ class SubtokenEncoder(TextEncoder):
 
     def save(self, path: Path) -> None:
         """Writes the vocabulary atomically in tensor2tensor's format."""
-        text = "".join(f"'{piece}'\n" for piece in self._subtokens)
-        write_text(path, text)
+        write_text(path, "".join(f"'{piece}'\n" for piece in self._subtokens))
 
     @property
     def vocab_size(self) -> int:

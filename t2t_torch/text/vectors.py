@@ -271,8 +271,7 @@ def width_of_vectors(path: Path) -> int:
         if _is_model(file):
             return FasttextModel(file, path).width
         first = _first_line(file, path)
-        header = _header(first)
-        if header is not None:
+        if (header := _header(first)) is not None:
             return header[1]
         lines = _first_lines(first, file)
     _check_numbers(path, lines)

@@ -122,8 +122,7 @@ class Experiment:
           CheckpointError: there is no checkpoint, and the schedule does not wait for one.
         """
         act = self._decode_newest if plan.decodes else self._evaluate_newest
-        splits = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}
-        split = splits[plan.data]
+        split = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}[plan.data]
         if plan.repeats:
             self._for_each_checkpoint(lambda last: act(split, last))
         elif act(split, -1) < 0:
@@ -426,8 +425,7 @@ def add_metrics(
             fitting.update(suitable)
             more[target] = [*suitable, *(also(feature) if also is not None else ())]
         one.more_metrics = more
-    missing = [name for name in requested if name not in fitting]
-    if missing:
+    if missing := [name for name in requested if name not in fitting]:
         raise UsageError(
             f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "
             "metric of; docs/reference/metrics.md lists the metrics of each. Leave it out."

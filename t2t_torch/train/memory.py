@@ -313,8 +313,7 @@ def _there(task: LearningTask, batch: Batch) -> dict[str, Feature]:
 def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list[float]]:
     """Yields the numbers of a row without padding; for a packed row, of its first examples."""
     values = batch[name][row]
-    segments = batch.get(f"{name}_segmentation")
-    if segments is not None:
+    if (segments := batch.get(f"{name}_segmentation")) is not None:
         for number in range(1, min(_SHOWN_ROWS, int(segments[row].max())) + 1):
             yield values[segments[row] == number].flatten().tolist()
         return
@@ -362,8 +361,7 @@ def _parameters(model: nn.Module) -> Iterator[str]:
         counted |= new.keys()
         if new:
             rows.append([name, f"{sum(new.values()):,}"])
-    rest = {id(p): p.numel() for p in model.parameters() if id(p) not in counted}
-    if rest:
+    if rest := {id(p): p.numel() for p in model.parameters() if id(p) not in counted}:
         rows.append(["(its own)", f"{sum(rest.values()):,}"])
     rows.append(["all", f"{sum(p.numel() for p in model.parameters()):,}"])
     yield from aligned([["module", "parameters"], *rows])

@@ -63,8 +63,7 @@ class MultiTask(LearningTask):
         hparams = multi_model.with_models(hparams, problem.models, names, None)
         chosen = multi_model.model_choices(names, model, hparams)
         for part in problem.components:
-            kind = chosen[part.full_name].model
-            check_features(kind, part.features(vocab_dir), part.full_name)
+            check_features(chosen[part.full_name].model, part.features(vocab_dir), part.full_name)
             _check(chosen[part.full_name].hparams, part.full_name)
         super().__init__(problem, model, hparams, vocab_dir)
         self._selected = problem.selected
@@ -113,8 +112,7 @@ class MultiTask(LearningTask):
         components = []
         for index, (name, task) in enumerate(self.tasks.items()):
             own = component_seed(seed, index)
-            source = task.train_batches(seed=own, start=0, rank=0, world_size=1)
-            (component,) = source.components
+            (component,) = task.train_batches(seed=own, start=0, rank=0, world_size=1).components
             components.append(
                 dataclasses.replace(component, collate=_Collate(name, component.collate))
             )
@@ -186,8 +184,7 @@ def _check_one(problem: Problem, hparams: HParams) -> None:
     names = ["multiproblem_shared", "multiproblem_weights", "multiproblem_models"]
     names += ["mixing_schedule", *FIRST_MIXING] if problem.mixing_schedule is None else []
     fields = type(hparams).model_fields
-    faults = [name for name in names if getattr(hparams, name) != fields[name].default]
-    if faults:
+    if faults := [name for name in names if getattr(hparams, name) != fields[name].default]:
         raise HParamsError(
             f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "
             "out, or name a MultiProblem (docs/how_to/several_problems.md)."

@@ -150,8 +150,7 @@ class Pace:
         if self._replayed and self._replayed[0].step == state.step:
             self._plan = self._replayed.pop(0)
             return
-        end = world.from_leader(self._estimated_end(state))
-        if end != self.end:
+        if (end := world.from_leader(self._estimated_end(state))) != self.end:
             position = self.position(state.step)
             self._take(self._plan._replace(step=state.step, position=position, end=end), world)
 

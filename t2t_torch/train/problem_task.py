@@ -91,8 +91,7 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
     if not hparams.r3f_weight:
         unread |= dict.fromkeys(("r3f_noise", "r3f_epsilon"), "r3f_weight")
     if not hparams.adversarial_steps:
-        names = ("adversarial_epsilon", "adversarial_weight")
-        unread |= dict.fromkeys(names, "adversarial_steps")
+        unread |= dict.fromkeys(("adversarial_epsilon", "adversarial_weight"), "adversarial_steps")
     if hparams.adversarial_steps < 2:
         unread["adversarial_step_size"] = "adversarial_steps of 2 or more"
     if not hparams.scheduled_sampling_prob:
@@ -157,8 +156,7 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
                 f"class_weights={text}: the loss of target {target!r} takes no weights of classes. "
                 "Name another loss, or the other targets alone: class_weights=[target:...]."
             )
-        device = next(model.parameters()).device
-        loss.class_weights = torch.tensor(list(weights), device=device)
+        loss.class_weights = torch.tensor(list(weights), device=next(model.parameters()).device)
 
 
 def balanced(

@@ -512,14 +512,11 @@ def _tiles(
 
 def _warnings(reports: Sequence[Report]) -> Iterator[str]:
     """Yields the warnings."""
-    train = [report for report in reports if report["split"] == _TRAIN]
-    if train:
-        skipped = int(train[-1].get("skipped_steps") or 0)
-        if skipped:
+    if train := [report for report in reports if report["split"] == _TRAIN]:
+        if skipped := int(train[-1].get("skipped_steps") or 0):
             steps = counted(skipped, "step")
             yield f"{steps} moved nothing: the loss or its gradient was not finite."
-        failures = int(train[-1].get("checkpoint_failures") or 0)
-        if failures:
+        if failures := int(train[-1].get("checkpoint_failures") or 0):
             yield f"{counted(failures, 'checkpoint')} could not be written since the last start."
     for split in dict.fromkeys(report["split"] for report in reports if report["split"] != _TRAIN):
         of_split = [report for report in reports if report["split"] == split]
@@ -594,8 +591,7 @@ class RunReport(Hook):
         # An evaluating process may run in a folder without training so far.
         if estimator.world.leads and estimator.directory.exists:
             try:
-                page = run_page(directory)
-                write_text(directory / REPORT_NAME, page)
+                write_text(directory / REPORT_NAME, run_page(directory))
             except _FAULTS as error:
                 self._warn(directory, error)
         self._written_at = time.monotonic()

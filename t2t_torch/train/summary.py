@@ -282,8 +282,7 @@ def banner(
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
     yield f"learning rate: {_rates(run, state, train_steps)}"
     yield from _never_reached(run, train_steps)
-    watching = [type(hook).__name__ for hook in hooks if hook.in_banner]
-    if watching:
+    if watching := [type(hook).__name__ for hook in hooks if hook.in_banner]:
         yield f"hooks: {', '.join(watching)}"
     if state.step:
         yield f"resuming from step {state.step}, batch {state.batches_consumed:,} of the data"

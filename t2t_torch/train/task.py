@@ -296,8 +296,7 @@ class Evaluator:
     def synchronize(self, world: World) -> None:
         """Sums the metrics over all processes, after the last batch of each."""
         if self.in_order:
-            every = [part for parts in world.gather(self._parts) for part in parts]
-            if every:
+            if every := [part for parts in world.gather(self._parts) for part in parts]:
                 self.metrics.sums.copy_(torch.stack(every).sort(dim=0).values.sum(0))
         else:
             world.sum(self.metrics.sums)

@@ -397,8 +397,7 @@ class Fetcher(data.Dataset[Any]):
         with isolated(mix(self._seed, self._purpose, epoch, number)):
             if not self._collates:
                 return self._collate(self.dataset[indices[0]])
-            several = getattr(self.dataset, "__getitems__", None)
-            if several:
+            if several := getattr(self.dataset, "__getitems__", None):
                 return self._collate(several(indices))
             return self._collate([self.dataset[index] for index in indices])
 
@@ -417,8 +416,7 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     own = ("multiprocessing_context", "prefetch_factor", "timeout", "worker_init_fn")
     options = {name: getattr(loader, name) for name in own if workers and hasattr(loader, name)}
     if workers:
-        init = functools.partial(_start_worker, options.get("worker_init_fn"))
-        options["worker_init_fn"] = init
+        options["worker_init_fn"] = functools.partial(_start_worker, options.get("worker_init_fn"))
     reader: data.DataLoader[Any] = data.DataLoader(
         Fetcher(loader, seed, purpose),
         batch_size=None,
@@ -516,10 +514,9 @@ class ListedLoader(EpochOrders):
 
     def run(self, start: int, step: int) -> Iterator[Any]:
         """Yields every `step`th batch of all epochs, starting at global batch `start`."""
-        numbers = itertools.count(start, step)
         places = (
             (epoch, place, self.order(epoch).indices(place))
-            for epoch, place in map(self.place, numbers)
+            for epoch, place in map(self.place, itertools.count(start, step))
         )
         return fetched(self._loader, places, self._seed, "batch")
 

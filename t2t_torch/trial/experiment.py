@@ -537,8 +537,7 @@ class ExperimentConfig(ConfigSection):
         Args:
           hparams: the chosen values, nested; stored under "hyperparameters".
         """
-        defaults = type(self)().model_dump(exclude_none=True, warnings=False)
-        whole = _joined(defaults, self._written)
+        whole = _joined(type(self)().model_dump(exclude_none=True, warnings=False), self._written)
         whole.update({key: getattr(self, key) for key in _RETENTION_KEYS})
         return {**whole, "hyperparameters": copy.deepcopy(dict(hparams))}
 

@@ -369,8 +369,7 @@ class TrialExporter(Exporter):
         self._model = model = predictor.model
         check_size(model, _ELSEWHERE)
         self.origin = ModelOrigin(task.name, type(model).__name__, *predictor.chosen)
-        rows = settings.verify_rows
-        self._batches = list(validation_inputs(task, model, device, rows=rows))
+        self._batches = list(validation_inputs(task, model, device, rows=settings.verify_rows))
         self._code = task.definition
 
     def write(self, folder: Path) -> Signature:

@@ -236,11 +236,9 @@ def install_shim() -> bool:
 
 
 def _install(package: str) -> bool:
-    loaded = sys.modules.get(package)
-    if loaded is not None and hasattr(loaded, "__t2t_torch__"):
+    if (loaded := sys.modules.get(package)) is not None and hasattr(loaded, "__t2t_torch__"):
         return True
-    spec = importlib.util.find_spec(package)
-    if spec is not None:
+    if (spec := importlib.util.find_spec(package)) is not None:
         places = [Path(place) for place in spec.submodule_search_locations or ()]
         if any((place / _PARTS[package]).is_dir() for place in places):
             return False

@@ -195,8 +195,7 @@ def bound_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str
     last = list(bound.arguments)[-1]
     bound.apply_defaults()
     names = list(bound.arguments)[: list(bound.arguments).index(last) + 1]
-    kinds = {bound.signature.parameters[name].kind for name in names}
-    if not kinds <= set(user_code.POSITIONAL):
+    if not {bound.signature.parameters[name].kind for name in names} <= set(user_code.POSITIONAL):
         raise TrialError(
             f"the model is called with {', '.join(f'{name}=' for name in named)}, and forward of "
             f"{type(model).__name__} does not list these as arguments that have a place. Write "
@@ -556,8 +555,7 @@ def _write_jsonl(target: Path, outputs: Iterator[Any]) -> int:
         for one in outputs:
             total += 1
             nesting = nesting_of(one, "output")
-            leaves = dict(taken_apart(nesting, one))
-            plain = put_together(nesting, leaves.__getitem__, plain=True)
+            plain = put_together(nesting, dict(taken_apart(nesting, one)).__getitem__, plain=True)
             file.write(json.dumps(plain, ensure_ascii=False) + "\n")
     return total
 

@@ -211,8 +211,7 @@ def _loaders_of(owner: Any, given: tuple[Any, ...], path: Path | None) -> Any:
     make = getattr(owner, "make_data_loaders", None)
     if make is None:
         return None
-    arguments = copy.deepcopy(given)
-    made = user_code.call(make, *arguments, path and str(path), what="make_data_loaders")
+    made = user_code.call(make, *copy.deepcopy(given), path and str(path), what="make_data_loaders")
     return check_loaders(made)
 
 

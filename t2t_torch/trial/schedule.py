@@ -123,9 +123,7 @@ def to_plain(value: Any) -> Any:
         if any(part is NOT_PLAIN for pair in pairs for part in pair):
             return NOT_PLAIN
         return dict(pairs) if all(isinstance(key, str) for key in value) else {"pairs": pairs}
-    if _keeps_its_own(value):
-        return {"state": state_of(value)}
-    return NOT_PLAIN
+    return {"state": state_of(value)} if _keeps_its_own(value) else NOT_PLAIN
 
 
 def _keeps_its_own(value: Any) -> bool:

@@ -138,8 +138,7 @@ def check_search(settings: SearchSettings, output_dir: Path, known: Mapping[str,
     if "trial" not in settings.given:
         check_trial(trial, output_dir, known.get(_MODULE_FILE, ""))
     if settings.config and not settings.given >= {"trial", "config"}:
-        functions = ExperimentConfig.read(Path(settings.config)).functions
-        check_functions(trial, output_dir, functions)
+        check_functions(trial, output_dir, ExperimentConfig.read(Path(settings.config)).functions)
 
 
 _MAX_ERROR_LENGTH = 2000  # maximum length of an error message, in characters

@@ -303,8 +303,7 @@ class TrialTaskState(TaskState):
         if not self._task.automatic_optimization:  # the trial may keep gradients
             for name, parameter in self.attributes.model.named_parameters():
                 if parameter.grad is not None:
-                    gradient = parameter.grad.detach().clone()
-                    self._tensors[f"{_GRADIENT}{name}"] = gradient
+                    self._tensors[f"{_GRADIENT}{name}"] = parameter.grad.detach().clone()
         return {**state, "entries": plain} if entries else state
 
     def tensors(self) -> dict[str, Tensor]:
@@ -317,8 +316,7 @@ class TrialTaskState(TaskState):
             return
         assert self.schedule is not None and self.attributes is not None
         if "entries" in state:
-            entries = from_plain({}, state["entries"])
-            self._task.context.notify("on_checkpoint_load_start", entries)
+            self._task.context.notify("on_checkpoint_load_start", from_plain({}, state["entries"]))
         self.schedule.restore(state)
         self.attributes.restore(state.get(_ATTRIBUTES, {}), tensors, world.rank)
         for name, parameter in self.attributes.model.named_parameters():

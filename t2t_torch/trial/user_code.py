@@ -165,8 +165,7 @@ def _refuse_others(source: CodeSource, files: list[Path], names: Iterable[str]) 
     Raises:
       TrialError: a file imports one of these names.
     """
-    other = next((name for name in names if any(imports(path, name) for path in files)), None)
-    if other:
+    if other := next((name for name in names if any(imports(path, name) for path in files)), None):
         raise TrialError(f"--trial={source.spec}: {_NO_PYTORCH.format(other)}")
 
 
@@ -332,8 +331,7 @@ def several(spec: str, listed: str, first: str) -> TrialError:
 
 
 def _load_module(source: CodeSource) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path and not file_of(source.module, beside=False):
+    if (here := str(Path.cwd())) not in sys.path and not file_of(source.module, beside=False):
         sys.path.append(here)
         importlib.invalidate_caches()
     if importlib.util.find_spec(source.module.split(".")[0]) is None:
@@ -348,10 +346,7 @@ def _load_file(path: Path) -> ModuleType:
     for name in set(sys.modules) - _Loaded.before:
         if _place(sys.modules[name]) == str(path):
             return sys.modules[name]
-    is_relative = any(
-        isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree_of(path))
-    )
-    if not is_relative:
+    if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree_of(path))):
         taken = path.stem in sys.modules  # such as a standard module, which is kept
         return _import(lambda: _execute(f"trial_{path.stem}" if taken else path.stem, path), path)
 

@@ -160,8 +160,7 @@ def _worth_a_look(record: SearchRecord) -> Iterator[str]:
     yield from findings.summary(record)
     if not any(one.value is not None for one in record.trials):
         yield "No trial has been evaluated yet."
-    failed = [one for one in record.trials if one.state == "failed"]
-    if failed:
+    if failed := [one for one in record.trials if one.state == "failed"]:
         reasons = [
             (one.error.strip().splitlines() or ["no reason was given"])[-1] for one in failed
         ]
@@ -362,10 +361,8 @@ def wrapped(name: str, columns: int, most: int) -> list[str]:
       most: maximum number of lines; the rest is replaced by an ellipsis.
     """
     lines = [""]
-    parts = name.replace("_", "_\n").replace(".", ".\n").split("\n")
-    for part in parts:
-        pieces = [part[k : k + columns] for k in range(0, len(part), columns)]
-        for piece in pieces:
+    for part in name.replace("_", "_\n").replace(".", ".\n").split("\n"):
+        for piece in [part[k : k + columns] for k in range(0, len(part), columns)]:
             if len(lines[-1]) + len(piece) <= columns:
                 lines[-1] += piece
             else:
@@ -489,8 +486,7 @@ def _drawn(axis: _ParallelAxis, place: int, x: float, apart: float) -> Iterator[
     )
     columns = min(_COLUMNS, int(apart / _NAME_WIDTH))
     room = min(_LABEL, int((apart - _BESIDE) / _LABEL_WIDTH))
-    lines = wrapped(axis.name, columns, _LINES)
-    for count, line in enumerate(reversed(lines)):
+    for count, line in enumerate(reversed(wrapped(axis.name, columns, _LINES))):
         yield svg_text(x, _TOP - 24 - 12.5 * count, line, anchor="middle", kind="name")
     for height, label in axis.scale.marks():
         y = _y(1 - height if axis.flipped else height)

@@ -132,8 +132,7 @@ class ProblemSearchTarget:
           DataError: the data is missing; includes the command that generates it.
         """
         for component in registry.problem(self.problem).components:
-            manifest = Manifest.load(self.data_dir, component.dataset_name)
-            manifest.split(Split.EVAL, self.data_dir)
+            Manifest.load(self.data_dir, component.dataset_name).split(Split.EVAL, self.data_dir)
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
         """Returns the flags; each value that is read has its own, which overrides `hparams`."""

@@ -169,8 +169,7 @@ class SharedSearch:
 
     def whereabouts(self, trial: int) -> str:
         """Returns the machine and folder of the last tuner of a trial; empty if unknown."""
-        place = self.searcher.trials[trial].place
-        return str(self.history.metadata().get(f"{PLACES}{place}", ""))
+        return str(self.history.metadata().get(f"{PLACES}{self.searcher.trials[trial].place}", ""))
 
     def free_lost(self, heartbeat: Heartbeat) -> list[SearchTrial]:
         """Frees the trials of dead tuners; returns the trials freed by this call."""
@@ -311,8 +310,7 @@ def _read_version(directory: Path, metric: str, version: tuple[int, ...]) -> Eva
         step = max(step, report["step"])
         if report["split"] == "train":
             continue
-        names = [name for name in report if name not in _METADATA]
-        value = report[_meant(metric, names)]
+        value = report[_meant(metric, [name for name in report if name not in _METADATA])]
         if isinstance(value, list):
             raise UsageError(
                 f"--metric={metric} has several numbers in each evaluation; trials are ranked by "
@@ -470,8 +468,7 @@ def _promising(
     concurrency a search is reproducible.
     """
     optuna = optuna_module()
-    number = len(trials)
-    seed = random.Random(f"{plan.seed}/{number}/tpe").getrandbits(32)
+    seed = random.Random(f"{plan.seed}/{len(trials)}/tpe").getrandbits(32)
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup)
     study = optuna.create_study(sampler=sampler)
     axes = {name: distribution(kind) for name, kind in space.searched.items()}
@@ -744,8 +741,7 @@ class SearchState:
     def _take(self, event: Event) -> bool:
         if self._is_full:
             return False
-        number = int(event["trial"])
-        if number == len(self.trials):
+        if (number := int(event["trial"])) == len(self.trials):
             if "hparams" not in event or not self.will_start:
                 return False
             bracket = self._next_bracket()

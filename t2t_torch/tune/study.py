@@ -60,8 +60,7 @@ class JournalLock:
 
     def acquire(self) -> bool:
         """Waits for the lock, and truncates an entry that a killed process left incomplete."""
-        lock = file_lock(self._journal.with_name(f"{self._journal.name}.lock"))
-        self._held.enter_context(lock)
+        self._held.enter_context(file_lock(self._journal.with_name(f"{self._journal.name}.lock")))
         with self._journal.open("rb+") as journal:
             size = journal.seek(0, os.SEEK_END)
             journal.seek(max(size - 1, 0))

@@ -285,8 +285,7 @@ class Tuner:
         """Reports the trainings that have ended; returns True if there were any."""
         ended = False
         for number, slot in list(self._slots.items()):
-            outcome = slot.training.outcome()
-            if outcome is not None:
+            if (outcome := slot.training.outcome()) is not None:
                 ended = True
                 self._last_sync = 0.0  # new tasks may be available immediately
                 if not self._restart(number, slot, outcome):
@@ -445,8 +444,7 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
     directory = record.output_dir
     write_text(directory / RECORD, record.to_json())
     write_text(directory / PAGE, search_page(record))
-    summary = write_findings(record, directory)
-    lines = [summary, "", f"All of it, to look at: {directory / PAGE}"]
+    lines = [write_findings(record, directory), "", f"All of it, to look at: {directory / PAGE}"]
     if record.best is not None:
         lines.append(_best_run_line(directory / BEST, record.best, where))
     return lines

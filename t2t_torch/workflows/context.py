@@ -261,8 +261,7 @@ def verify_data(verify: VerifyData, data_dir: Path, problem: Problem, *splits: S
     from t2t_torch.data.manifest import Manifest
 
     for name in dict.fromkeys(component.dataset_name for component in problem.components):
-        manifest = Manifest.load(data_dir, name)
-        manifest.verify(data_dir, splits or None, thorough=True)
+        Manifest.load(data_dir, name).verify(data_dir, splits or None, thorough=True)
 
 
 def check_is_of_run(

@@ -116,8 +116,7 @@ def _with_data(settings: EvaluateSettings, kind: RunKind) -> Iterator[EvaluateSe
     directory = RunDirectory(settings.runs[0])
     problem = kind.problem(directory)
     if problem is not None and settings.problem:  # one of several
-        parts = {one.full_name: one for one in problem.components}
-        problem = parts.get(settings.problem, problem)
+        problem = {one.full_name: one for one in problem.components}.get(settings.problem, problem)
     with _data_of_file(problem, Path(settings.data), directory.path) as folder:
         yield settings.replace(data_dir=folder)
 
@@ -180,8 +179,7 @@ def _data_of_file(problem: Problem | None, file: Path, run: Path) -> Iterator[st
         if made.bad_records.listed:
             output(f"The first that was skipped: {made.bad_records.listed[0]}")
         for feature, count in entry.unknown.items():
-            labels = entry.unknown_labels.get(feature, ())
-            output(unknown_line(str(file), feature, count, labels))
+            output(unknown_line(str(file), feature, count, entry.unknown_labels.get(feature, ())))
         yield folder
 
 
@@ -433,8 +431,7 @@ def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: Worl
         vocab_dir=directory.path,
         pin_memory=world.device.type == "cuda",
     )
-    decoding = context.decoding_of_run(directory.path, settings.decode_hparams)
-    _add_metrics(settings, task, decoding)
+    _add_metrics(settings, task, context.decoding_of_run(directory.path, settings.decode_hparams))
     return task
 
 

@@ -295,8 +295,7 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
         return
     except ValueError as error:
         raise DataError(f"{file} is damaged: {error}. Give another --translations_dir.") from None
-    differ = [name for name in made_of if there.get(name) != made_of[name]]
-    if differ:
+    if differ := [name for name in made_of if there.get(name) != made_of[name]]:
         raise UsageError(
             f"'{file.parent}' holds outputs of another {' and '.join(differ)} ({file.name} lists "
             "which). Give another --translations_dir, so that the files of one can be compared."
@@ -407,8 +406,7 @@ def compute_bleu(settings: BleuSettings) -> None:
         require(settings, "reference")
         _score_folder(settings, Path(settings.translations_dir))
         return
-    unread = [f"--{name}" for name in _OF_FOLDER if settings.is_changed(name)]
-    if unread:
+    if unread := [f"--{name}" for name in _OF_FOLDER if settings.is_changed(name)]:
         raise UsageError(f"{', '.join(unread)}: read with --translations_dir alone. Leave it out.")
     require(settings, *_SIDES)
     from t2t_torch.metrics import text_scores

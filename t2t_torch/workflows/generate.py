@@ -480,8 +480,7 @@ def _summary(manifest: Manifest) -> str:
     """Returns a table with a row for each feature of each split."""
     from t2t_torch.reports.section import aligned
 
-    head = ("split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary")
-    lines = [head]
+    lines = [("split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary")]
     for split, entry in manifest.splits.items():
         first = (split, f"{len(entry.shards):,}", f"{entry.rows:,}")
         for name, feature in manifest.features.items():
@@ -518,8 +517,7 @@ def _chosen(settings: GenerateSettings) -> list[str]:
     chosen: dict[str, str] = {}
     for name in requested:
         chosen.setdefault(parse_problem_name(name).base_name, name)
-    names = _matching(settings.exclude_problems)
-    excluded = {parse_problem_name(name).base_name for name in names}
+    excluded = {parse_problem_name(name).base_name for name in _matching(settings.exclude_problems)}
     left = [name for base, name in chosen.items() if base not in excluded]
     if not left:
         raise UsageError(

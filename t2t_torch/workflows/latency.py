@@ -195,8 +195,7 @@ def rows_of(predictor: LabelPredictor | Predictor, data_dir: Path, most: int) ->
     from t2t_torch.export.verification import rows_of
     from t2t_torch.mode import Split
 
-    splits = predictor.problem.shards
-    split = Split.TEST if Split.TEST in splits else Split.EVAL
+    split = Split.TEST if Split.TEST in predictor.problem.shards else Split.EVAL
     if isinstance(predictor, Predictor):
         assert predictor.run is not None
         loaded = Loaded(predictor.model, predictor.problem, predictor.features, predictor.run)
@@ -328,8 +327,7 @@ def measure(
 
     if not inputs:
         raise UsageError("there is nothing to ask: no inputs.")
-    order = np.random.default_rng(seed).permutation(len(inputs))
-    shuffled = [inputs[place] for place in order]
+    shuffled = [inputs[place] for place in np.random.default_rng(seed).permutation(len(inputs))]
     requests = [shuffled[at : at + batch_size] for at in range(0, len(shuffled), batch_size)]
     _warm_up(list(answerers.values()), requests, warm_up)
     took: dict[str, list[int]] = {name: [] for name in answerers}

@@ -166,8 +166,7 @@ def most_worth(
     worth = np.array([one[0] for one in pool], np.float32) + 1e-6  # 0: a copy of a chosen row
     words = np.zeros((len(pool), _HASHES), np.float32)
     for place, (_, _, row) in enumerate(pool):
-        text = " ".join(map(str, row.sample.values())).casefold()
-        for word in set(text.split()):
+        for word in set(" ".join(map(str, row.sample.values())).casefold().split()):
             words[place, zlib.crc32(word.encode()) % _HASHES] = 1
     words /= np.maximum(np.linalg.norm(words, axis=1, keepdims=True), 1e-9)
     distance, chosen = np.ones(len(pool), np.float32), list[int]()

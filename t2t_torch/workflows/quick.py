@@ -407,8 +407,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         [f"dev {one.target} {one.metric}, {one.method}", number(one.value)] for one in baselines
     ]
     meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
-    board = quick.leaderboard()
-    if board is not None and board.trained_again and split == "dev":
+    if (board := quick.leaderboard()) is not None and board.trained_again and split == "dev":
         meaning += " The exported model was trained again, with these rows."
     sections = [
         Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
@@ -499,8 +498,7 @@ def _samples(evaluation: Path) -> Iterator[Section]:
             for title, some in (("Wrong", wrong), ("Right" if flags else "", right))
             if some
         ]
-        meaning = f"Every row is in evaluation/{file.name}."
-        yield Section(file.stem, "Samples", meaning, tables)
+        yield Section(file.stem, "Samples", f"Every row is in evaluation/{file.name}.", tables)
 
 
 def _latency(folder: Path) -> Iterator[Section]:

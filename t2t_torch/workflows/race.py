@@ -295,14 +295,13 @@ class Race:
 
     def _settings_of(self, chosen: Recommendation) -> dict[str, Any]:
         recommended = {k: v for k, v in chosen.settings.items() if k != "train_steps"}
-        hparams = filter(None, (chosen.hparams, self.settings.get("hparams")))
         return {
             "problem": self.problem,
             "model": chosen.model,
             "hparams_set": chosen.hparams_set,
             **recommended,
             **self.settings,
-            "hparams": ",".join(hparams),
+            "hparams": ",".join(filter(None, (chosen.hparams, self.settings.get("hparams")))),
         }
 
     def _candidate(self, chosen: Recommendation, seconds: float) -> Candidate:
@@ -333,8 +332,7 @@ class Race:
                     running[slot] = candidate, share, training
             for slot, (candidate, share, training) in list(running.items()):
                 training.start()  # waits for a process of a killed race that still saves
-                outcome = training.outcome()
-                if outcome is not None:
+                if (outcome := training.outcome()) is not None:
                     del running[slot]
                     if self._takes(candidate, share, outcome):
                         waiting.append((candidate, share))
@@ -484,9 +482,8 @@ def _seconds_of_a_step(settings: dict[str, Any], train_steps: int) -> float:
     measuring = phase(f"measuring a training step of {settings['hparams_set']}")
     with measuring, tempfile.TemporaryDirectory() as folder:
         names = ("problem", "model", "hparams_set", "hparams", "data_dir")
-        values = {name: settings[name] for name in names if name in settings}
         probe = TrainSettings(
-            **values,
+            **{name: settings[name] for name in names if name in settings},
             output_dir=str(Path(folder, "run")),
             train_steps=_PROBE_STEPS,
             train_seconds=_PROBE_SECONDS,

@@ -198,8 +198,7 @@ def _reasons(
         here["processes"] = estimator.world.size
     before = [one for one in starts if one["step"] <= first][-1:]
     for start in [*before, *(one for one in starts if first < one["step"] < last)]:
-        others = [f"{n} {start[n]}" for n, one in here.items() if start.get(n, one) != one]
-        if others:
+        if others := [f"{n} {start[n]}" for n, one in here.items() if start.get(n, one) != one]:
             yield f"perhaps the start at step {start['step']}, which had {errors.listed(others)}"
 
 

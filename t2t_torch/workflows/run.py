@@ -275,8 +275,7 @@ def _load_of_run(path: RunPaths, checkpoint: Any, **given: Any) -> TrainedModel:
 
 def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
     """Raises UsageError if an argument that applies only to run directories is given."""
-    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    if named:
+    if named := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
         raise errors.UsageError(
             f"'{path}' is an artifact: one model, which answers on the CPU. "
             f"{', '.join(named)} is for a run directory. Leave it out."

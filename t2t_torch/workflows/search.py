@@ -282,8 +282,7 @@ def summary(searcher: SearchState, record: SearchRecord, left: float | None = No
     """Returns a line with the progress of a search and its remaining time in seconds."""
     counts = [f"{number} {state}" for state, number in record.counts.items()]
     parts = [f"{len(searcher.valid)} of {searcher.plan.max_trials} trials: {', '.join(counts)}"]
-    best = record.best
-    if best is not None and best.value is not None:
+    if (best := record.best) is not None and best.value is not None:
         parts.append(
             f"best is trial {best.number}: {record.metric} {best.value:.5g} at step "
             f"{best.evaluated:,}"
@@ -298,8 +297,7 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
     """Returns the table of trials with its header, in lines of at most `columns` characters."""
     searched = [axis.name for axis in record.space if axis.kind != "const"]
     best = record.best
-    head = ["trial", "state", "step", record.metric, "time", "hyperparameters"]
-    cells = [head]
+    cells = [["trial", "state", "step", record.metric, "time", "hyperparameters"]]
     for trial in sorted(record.trials, key=lambda one: _order(record, one)):
         mark = "*" if best is not None and trial.number == best.number else ""
         unchanged = record.default is not None and trial.number == record.default.number

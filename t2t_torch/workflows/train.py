@@ -76,8 +76,7 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
     out = settings.output_dir or Path(settings.data_dir or ".", "no-output-dir")
     directory = RunDirectory(out)
     if directory.exists and settings.print_config:
-        recorded = config_file.recorded_data_dir(directory.path)
-        settings = settings.with_defaults(data_dir=recorded)
+        settings = settings.with_defaults(data_dir=config_file.recorded_data_dir(directory.path))
     elif directory.exists:
         data_dir = context.data_dir_of_run(str(settings.output_dir), settings.data_dir)
         settings = settings.replace(data_dir=data_dir)
@@ -244,13 +243,12 @@ def _task(
                 _claim(settings, directory, record, hparams)
                 directory.claim_vocabularies(names, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
-    vocab_dir = data_dir if settings.trains else directory.path
     task = task_of(
         problem,
         model,
         hparams,
         data_dir=data_dir,
-        vocab_dir=vocab_dir,
+        vocab_dir=(data_dir if settings.trains else directory.path),
         loader_workers=settings.loader_workers,
         pin_memory=world.device.type == "cuda",
     )
@@ -268,8 +266,7 @@ def _claim(
     if not directory.exists:
         record = record.model_copy(update={"decode_hparams": hparams.decode_defaults()})
     config = config_file.written(train_record.config_of(settings, directory, record, hparams))
-    policy = settings.resume_data
-    changes = directory.claim(record, hparams, config=config, resume_data=policy)
+    changes = directory.claim(record, hparams, config=config, resume_data=settings.resume_data)
     for change in [*changes, *keep_code(directory, record)]:
         message(f"changed since the checkpoint:  {change}")
 

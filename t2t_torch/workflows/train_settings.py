@@ -197,8 +197,7 @@ def check_settings(settings: TrainSettings) -> None:
       UsageError: settings contradict each other, or one has no effect; all are reported.
     """
     parts = (_of_start, _of_rules, _of_schedule, _of_decoding)
-    faults = [fault for part in parts for fault in part(settings)]
-    if faults:
+    if faults := [fault for part in parts for fault in part(settings)]:
         raise UsageError("\n".join(faults))
 
 

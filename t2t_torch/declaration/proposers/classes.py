@@ -87,8 +87,7 @@ def of_labels(label: Inspected) -> list[str]:
             f"{label.name!r} is used as the label because of its name: it has {label.distinct} "
             f"labels in {len(label.values)} rows, too few rows to learn them."
         )
-    alike = spellings(label.counts)
-    if alike:
+    if alike := spellings(label.counts):
         shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_SHOWN])
         messages.append(f"labels that differ only by case or spaces are different labels: {shown}.")
     if label.is_number and label.distinct > 2:

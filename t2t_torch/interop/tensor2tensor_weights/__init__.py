@@ -221,8 +221,7 @@ def collect(
       CheckpointError: an unknown one is no variable of the optimizer or a counter.
     """
     found = {name: dict(weights_of(name, value)) for name, value in variables.items()}
-    unknown = [name for name, own in found.items() if not own and not is_training_state(name)]
-    if unknown:
+    if unknown := [name for name, own in found.items() if not own and not is_training_state(name)]:
         raise CheckpointError(f"not variables of {what} that we know: {', '.join(unknown[:10])}")
     return tensors({name: value for own in found.values() for name, value in own.items()})
 

@@ -158,8 +158,7 @@ def _resnet(variables: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
     convolutions, norms = _layers([side for _, side in sorted(sides.items())])
     for name, match in found.items():
         layers = convolutions if match[1] == "conv2d" else norms
-        place = int(match[2] or 0)
-        if place < len(layers):
+        if (place := int(match[2] or 0)) < len(layers):
             yield name, f"{layers[place]}.{_NORM.get(match[3], 'weight')}"
 
 
