@@ -503,7 +503,8 @@ def _fill(sheet: Any, row: int, column: int, value: Any) -> None:
     """Puts a value into a cell of a workbook; a text is no formula, whatever it begins with."""
     if isinstance(value, str | list | dict):
         text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _text(value, False))
-        sheet.cell(row, column, text).data_type = "s"
+        cell = sheet.cell(row, column, text)
+        cell.data_type = "s"
     else:
         sheet.cell(row, column, value)
 

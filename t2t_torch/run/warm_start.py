@@ -132,7 +132,7 @@ def warm_start(
     """
     renames, is_taken = _parsed(patterns)
     renamed, origin = _renamed(Path(source), renames)
-    here, vocabularies = model.state_dict(), VocabularyRows(model, Path(source))
+    here, rows = model.state_dict(), VocabularyRows(model, Path(source))
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
     by_token: dict[str, str] = {}
     for name, aliases in aliases_of(model).items():
@@ -141,9 +141,7 @@ def warm_start(
         known, ours = next((alias for alias in aliases if alias in renamed), None), here[name]
         if known is not None:
             used.add(known)
-            theirs, counts = vocabularies.take(
-                [known, *aliases], origin[known], renamed[known], ours
-            )
+            theirs, counts = rows.take([known, *aliases], origin[known], renamed[known], ours)
         if not is_taken(aliases):
             left_out.append(name)
         elif known is None:
@@ -164,7 +162,7 @@ def warm_start(
         share=_share(model, loaded),
         departing=_departing(model, Path(source)),
         by_token=tuple(by_token.items()),
-        doubts=vocabularies.doubts({n: here[n] for n in loaded if n not in by_token}),
+        doubts=rows.doubts({n: here[n] for n in loaded if n not in by_token}),
     )
     if not loaded:
         raise CheckpointError(

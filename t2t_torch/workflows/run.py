@@ -275,7 +275,8 @@ def _load_of_run(path: RunPaths, checkpoint: Any, **given: Any) -> TrainedModel:
 
 def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
     """Raises UsageError if an argument that applies only to run directories is given."""
-    if named := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
+    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if named:
         raise errors.UsageError(
             f"'{path}' is an artifact: one model, which answers on the CPU. "
             f"{', '.join(named)} is for a run directory. Leave it out."

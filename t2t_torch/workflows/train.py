@@ -19,6 +19,7 @@ from t2t_torch.workflows.train_settings import TrainSettings, check_settings
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
     from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.task import Hook
@@ -215,13 +216,7 @@ def _task(
     with world.leader_first() as leads:
         if leads:
             if settings.generate_data:
-                pretrained = getattr(hparams, "pretrained", "")
-                is_gone = not Path(pretrained).expanduser().is_dir()
-                for component in problem.components:
-                    kept = [data_dir / file for file in component.kept_vocab_files]
-                    is_made = is_gone and all(path.exists() for path in kept)
-                    place = "" if is_made else pretrained  # a run needs the folder no more
-                    generate_data(settings, component.full_name, stop, place)
+                _generate(settings, problem, getattr(hparams, "pretrained", ""), stop)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
@@ -256,6 +251,18 @@ def _task(
     if settings.evaluates:  # that nothing is left to evaluate is found before training
         task.eval_batches(settings.eval_split, rank=world.rank, world_size=world.size)
     return task
+
+
+def _generate(
+    settings: TrainSettings, problem: Problem, pretrained: str, stop: StopRequest
+) -> None:
+    """Generates missing data; the folder of a pretrained model is read if it is there."""
+    is_gone = not Path(pretrained).expanduser().is_dir()
+    for component in problem.components:
+        kept = [Path(str(settings.data_dir)) / file for file in component.kept_vocab_files]
+        is_made = is_gone and all(path.exists() for path in kept)
+        place = "" if is_made else pretrained  # a run needs the folder no more
+        generate_data(settings, component.full_name, stop, place)
 
 
 def _claim(
