@@ -184,10 +184,10 @@ def most_probable(words: Proxy, pieces: Sequence[tuple[str, float]]) -> tuple[Pr
         return turn >= 0, best, most - total.ArgMax(axis=1, keepdims=0)
 
     none = np.array([*[-np.inf] * (most - 1), 0.0])
-    begun = combine("Expand", none, words.Shape().Concat([most], axis=0))
+    at_start = combine("Expand", none, words.Shape().Concat([most], axis=0))
     kinds = [("float64", [None, most]), LINE]
     count = letters.size(1).Squeeze()
-    _, chosen = loop(words.graph, extend, begun, kinds=kinds, count=count)
+    _, chosen = loop(words.graph, extend, at_start, kinds=kinds, count=count)
     chosen = chosen.Transpose().Pad([0, 1, 0, 0], 0)  # [W, width]
     is_end = arange(width) == (letters != "").integers().sum(1).Unsqueeze([1])
     is_start = (is_first(symbols) & (symbols >= 0)).Reshape([-1])

@@ -52,8 +52,7 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
                 new.update(id(one) for head in heads for one in head.parameters())
         networks = [part for part in model.modules() if isinstance(part, PretrainedNetwork)]
         if networks:  # all other layers are new
-            bodies = [network.body for network in networks]
-            inside = {id(weight) for body in bodies for weight in body.parameters()}
+            inside = {id(weight) for one in networks for weight in one.body.parameters()}
             new.update(set(map(id, model.parameters())) - inside)
         frozen.update(set(map(id, model.parameters())) - new)
     elif kept and not frozen:

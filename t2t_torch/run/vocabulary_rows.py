@@ -87,7 +87,8 @@ class VocabularyRows:
         fitting: dict[RowSources, tuple[int, int]] = {}
         orders = self._orders(names[0])
         # A table that several texts share has one order of rows.
-        for name in dict.fromkeys((names[0], *filter(_OF_FEATURE.match, names))):
+        shared = dict.fromkeys((names[0], *filter(_OF_FEATURE.match, names)))
+        for name in shared:
             for old, new, found in self._pairs(name, old_name if name == names[0] else name):
                 sizes = old.vocab_size, new.vocab_size
                 if orders:
@@ -95,7 +96,7 @@ class VocabularyRows:
                 if fit := self._fit(name, theirs, ours, sizes):
                     fitting[found or same_rows(new.vocab_size)] = fit
         best = [found for found, fit in fitting.items() if fit[0] == min(fitting.values())[0]]
-        if len(names) > 1 and len(fitting) > 1:
+        if len(shared) > 1 and len(fitting) > 1:
             self._faults.append(
                 f"{names[0]}: several texts share it, whose vocabularies differ: its rows are "
                 "taken in the order of ids."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from t2t_torch import registry
 from t2t_torch.features import ClassLabel, Features, Tags, Text
+from t2t_torch.model import T2TModel
 from t2t_torch.run import vocabulary_rows
 from t2t_torch.run.warm_start import warm_start
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
@@ -89,6 +91,39 @@ def test_marks_stay_marks_when_words_are_added(started):
     rows, known = (one.modality("inputs").bottom.weight for one in (new, old))
     assert rows[-7:].equal(known[-7:])
     assert all("7 after them" in counts for _, counts in report.by_token)
+
+
+def test_a_table_of_the_user_is_of_the_vocabulary_that_fits_it(started):
+    """It is not shared: of two vocabularies that have changed its size tells which one it is of."""
+
+    class Own(T2TModel):
+        name = "own"
+        HParams = registry.model("transformer").HParams
+        produces = (Text,)
+
+        def __init__(self, hparams, features):
+            super().__init__(hparams, features)
+            self.table = torch.nn.Embedding(features.inputs["inputs"].vocab_size, 3)
+
+        def body(self, features):
+            raise NotImplementedError
+
+    words = list(WORDS.tokens[3:])
+    old, new = (
+        Own(
+            registry.hparams("transformer_test").replace(
+                shared_embedding_and_softmax_weights=False
+            ),
+            Features(
+                {"inputs": Text(TokenEncoder([*words, *more]))},
+                {"targets": Text(TokenEncoder(["y", *more, *words[:9]]))},
+            ),
+        )
+        for more in ([], ["x"])
+    )
+    report = started(new, old)
+    assert new.table.weight[:-1].equal(old.table.weight)
+    assert "share" not in report.warning
 
 
 def test_a_table_of_texts_that_changed_differently_is_warned_of(started):
