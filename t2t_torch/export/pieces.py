@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -13,12 +13,6 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids, encoder_graph
-from t2t_torch.export.byte_fallback import (
-    decode_bytes,
-    encode_bytes,
-    has_byte_fallback,
-    why_not_byte_fallback,
-)
 from t2t_torch.export.graph import (
     EXTENSIONS,
     Graph,
@@ -42,7 +36,6 @@ from t2t_torch.export.strings import (
     WordIds,
     at_least_one,
     before_end,
-    characters,
     characters_of,
     characters_with,
     code_points,
@@ -57,11 +50,9 @@ from t2t_torch.export.strings import (
     of_flat,
     ranges,
     rows_of,
-    substitute,
-    texts_of,
-    tokens,
 )
-from t2t_torch.export.unigram import decode_unigram, encode_unigram, why_not_unigram
+from t2t_torch.export.tokenizer_graph import OurIds, tokenizer_ids, tokenizer_texts, trial_texts
+from t2t_torch.runtime.session import onnx_runtime
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.pieces import (
@@ -79,6 +70,7 @@ _BLOCK = 256  # neighboring characters, which are often unchanged or removed all
 _META_SPACE = "\u2581"
 
 
+@functools.lru_cache(4)
 def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
     """Returns the reason why a graph cannot hold an encoder; "" if it can.
 
@@ -88,25 +80,53 @@ def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
     """
     pieces = encoder.pieces
     if isinstance(pieces, HuggingFacePieces):
-        names = ("normalizer", "pre_tokenizer", "model")
-        kinds = [(pieces.config.get(name) or {}).get("type") for name in names]
-        is_known = _is_byte_level(pieces) or (
-            not as_target and kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
-        )
-        if has_byte_fallback(pieces.config):
-            reason = why_not_byte_fallback(pieces.config)
-            return reason and f"its subwords are a tokenizer with byte fallback, and {reason}"
-        if kinds[-1] == "Unigram":
-            reason = why_not_unigram(pieces)
-            return reason and f"its subwords are a Unigram tokenizer, and {reason}"
-        if not is_known:
-            return f"its subwords are a tokenizer of Hugging Face ({kinds[-1]})"
-    if not isinstance(encoder.pieces, SentencePieces):
+        reason = _why_not_tokenizer(encoder, pieces, as_target=as_target)
+        return reason and f"its subwords are a tokenizer of Hugging Face, and {reason}"
+    if not isinstance(pieces, SentencePieces):
         return ""
-    processor, numbers = encoder.pieces.processor, encoder.pieces.numbers
-    if any(processor.is_byte(number) for number in numbers.values()):
+    if any(pieces.processor.is_byte(number) for number in pieces.numbers.values()):
         return "its sentencepiece model falls back to bytes"
     return ""
+
+
+def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_target: bool) -> str:
+    """Returns the reason why a graph does not hold a tokenizer of Hugging Face: a part that none
+    computes, or a text for which it computes something else.
+    """
+    texts, graph = trial_texts(encoder.decode, encoder.vocab_size), Graph()
+    rows = [encoder.encode(text) for text in texts]
+    padded = np.array(list(itertools.zip_longest(*rows, fillvalue=PAD))).T
+    given, wanted = np.array(texts, object), padded.tolist()
+    try:
+        if as_target:
+            given, wanted = padded, [encoder.decode(row) for row in rows]
+            written = _written(encoder, graph.input("given", "int64", [None, None]))
+            graph.output("made", written, "string", [None])
+        else:
+            field = FieldText(graph.input("given", "string", [None]))
+            ids = tokenizer_ids(pieces, _readable(encoder), field)
+            graph.output("made", ids.values, "int64", [None, None])
+        options = onnx_runtime().SessionOptions()
+        options.log_severity_level = 4  # its errors are raised
+        if graph.needs_extensions:
+            from onnxruntime_extensions import get_library_path
+
+            options.register_custom_ops_library(get_library_path())
+        session = onnx_runtime().InferenceSession(graph.model().SerializeToString(), options)
+        made = session.run(["made"], {"given": given})[0].tolist()
+    except Exception as error:  # those of onnxruntime have no common base class
+        return str(error)
+    triples = zip(texts, made, wanted, strict=True)
+    wrong = next((text for text, its, known in triples if its != known), None)
+    return "" if wrong is None else f"its ids or texts in a graph differ for {wrong!a}"
+
+
+def _readable(encoder: PieceEncoder) -> OurIds:
+    """Returns the ids of tokens that texts have, and that of all others."""
+    silent = {*encoder.silent, *range(NUM_RESERVED)}
+    tokens = reversed(list(enumerate(encoder.tokens)))
+    ids = {token: number for number, token in tokens if number not in silent}
+    return OurIds(ids, PAD if encoder.unknown is None else encoder.unknown)
 
 
 @encoder_graph.register(PieceEncoder)
@@ -128,10 +148,7 @@ class PieceGraph(EncoderGraph):
                 "t2t-server --output_dir=RUN"
             )
         super().__init__(encoder, graph, name)
-        self.unknown = PAD if encoder.unknown is None else encoder.unknown
-        silent = {*encoder.silent, *range(NUM_RESERVED)}
-        tokens = reversed(list(enumerate(encoder.tokens)))
-        self.ids = {token: number for number, token in tokens if number not in silent}
+        self.ids, self.unknown = _readable(encoder)
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of the pieces of each text."""
@@ -191,103 +208,7 @@ def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText)
 def _tokenizer_pieces(
     pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText
 ) -> NumberRows:
-    if has_byte_fallback(pieces.config):
-        return encode_bytes(pieces.config, encoder.ids, encoder.unknown, field)
-    if pieces.config["model"]["type"] == "Unigram":
-        return encode_unigram(pieces, encoder.ids, encoder.unknown, field)
-    if _is_byte_level(pieces):
-        return _merged_bytes(pieces, encoder.ids, encoder.unknown, field)
-    return _word_pieces(pieces, encoder, field)
-
-
-_CLASS = {"tokenizer_class": "GPT2Tokenizer"}  # by which the operator knows BPE of bytes
-
-
-def _is_byte_level(pieces: HuggingFacePieces) -> bool:
-    """Returns True for a tokenizer that merges pairs of bytes."""
-    config = pieces.config
-    steps = config.get("pre_tokenizer") or {}
-    kinds = {step.get("type") for step in steps.get("pretokenizers", [steps])}
-    return config["model"]["type"] == "BPE" and "ByteLevel" in kinds and not config["normalizer"]
-
-
-def _merged_bytes(
-    pieces: HuggingFacePieces, ids: dict[str, int], unknown: int, field: FieldText
-) -> NumberRows:
-    """Returns our ids of texts; a text ends at NUL.
-
-    Args:
-      pieces: the tokenizer.
-      ids: our id of each token.
-      unknown: our id of all others.
-      field: the texts.
-    """
-    names = [one["content"] for one in pieces.config["added_tokens"] if one["special"]]
-    added = [one for one in pieces.config["added_tokens"] if one["content"] not in names]
-    config = {**pieces.config, "added_tokens": added, "post_processor": None}
-    theirs, mask = field.texts.graph.several(
-        2,
-        "HfJsonTokenizer",
-        field.texts,
-        domain=EXTENSIONS,
-        tokenizer_vocab=json.dumps(config),
-        tokenizer_config=json.dumps(_CLASS),
-    )
-    vocabulary = pieces.config["model"]["vocab"]
-    vocabulary = {**vocabulary, **{one["content"]: one["id"] for one in added}}
-    table = np.full(max(vocabulary.values()) + 1, unknown, np.int64)
-    for token, number in vocabulary.items():
-        table[number] = ids.get(token, unknown)
-    flat = theirs.Reshape([-1]).Compress(mask.Reshape([-1]) == 1, axis=0)
-    return of_flat(take(table, flat), mask.integers().sum(1))
-
-
-def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
-    """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
-    model = pieces.config["model"]
-    parts = _bert_words(field, pieces)
-    words, row = nonempty(parts)
-    # The first symbol of a word is its start, and only pieces that begin words begin with it.
-    letters, word = nonempty(characters_of(combine("StringConcat", "\n", words)))
-    alphabet = {one for token in encoder.ids for one in token} - {"\n"}
-    numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
-    prefix = model["continuing_subword_prefix"]
-    trie = {}
-    for token, number in encoder.ids.items():
-        is_inside = token.startswith(prefix)
-        text = token.removeprefix(prefix) if is_inside else f"\n{token}"
-        if text.strip("\n"):
-            trie[tuple(numbers[one] for one in text)] = number
-    symbols = look_up(letters, numbers, len(numbers))
-    starts = symbols == 0
-    cut = PieceTrie(trie, len(numbers)).cut(symbols, starts)
-    none = combine("Expand", 0, words.Shape())
-    fails = none.ScatterElements(word, (cut.begins & (cut.ids < 0)).integers(), reduction="max")
-    sizes = none.ScatterElements(word, combine("Expand", 1, word.Shape()), reduction="add")
-    is_unknown = ((fails == 1) | (sizes > int(model["max_input_chars_per_word"]) + 1))[word]
-    ids = where(is_unknown, encoder.unknown, cut.ids)
-    kept = cut.begins & (starts | ~is_unknown)
-    ids, row = (one.Compress(kept, axis=0) for one in (ids, row[word]))
-    return rows_of(ids, row, parts)
-
-
-def _bert_words(field: FieldText, pieces: HuggingFacePieces) -> Proxy:
-    """Returns the normalized words of texts, [B, W] string, padded with "".
-
-    BERT's normalization and its split do not depend on the characters around one.
-    """
-    changed: dict[str, str] = {}
-    every = characters()
-    for start in range(0, len(every), _BLOCK):
-        block = every[start : start + _BLOCK]
-        words = pieces.words(f"a{''.join(block)}a")
-        if words == ["aa"]:
-            changed |= dict.fromkeys(block, "")
-        elif words != [f"a{''.join(block)}a"]:
-            texts = {one: " ".join(pieces.words(f"a{one}a"))[1:-1] for one in block}
-            changed |= {one: text for one, text in texts.items() if text != one}
-    letters = substitute(field.letters, changed, "\n")  # which is in no word
-    return tokens(joined(letters), separators=[" +"])
+    return tokenizer_ids(pieces, OurIds(encoder.ids, encoder.unknown), field)
 
 
 class _Codes:
@@ -326,7 +247,7 @@ class _Codes:
           words: nonempty, [N] string.
         """
         symbols, word = self._letters(words)
-        symbols, word = merge_pairs(symbols, word, self._pieces.ranks, self._symbols, words.Shape())
+        symbols, word = merge_pairs(symbols, word, self._pieces.ranks, self._symbols)
         if self._pieces.end_is_apart:  # an end that was not merged is no piece
             kept = symbols != self._symbols[END_OF_WORD]
             symbols, word = (one.Compress(kept, axis=0) for one in (symbols, word))
@@ -364,6 +285,10 @@ def decode_pieces(encoder: PieceEncoder, graph: Graph, ids: Proxy) -> Proxy:
     """Returns `decode_ids`; ExportError for the reasons of `why_not_in_graph`."""
     if reason := why_not_in_graph(encoder, as_target=True):
         raise ExportError(f"{reason}.")
+    return _written(encoder, ids)
+
+
+def _written(encoder: PieceEncoder, ids: Proxy) -> Proxy:
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
     return join_pieces(encoder.pieces, encoder, ids, before_end(ids) & take(has_text, ids))
@@ -404,34 +329,10 @@ def _join_sentence_pieces(
 
 
 @join_pieces.register(HuggingFacePieces)
-def _join_byte_pairs(
+def _join_tokenizer_pieces(
     pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
 ) -> Proxy:
-    """Returns the texts of pairs of bytes; invalid UTF-8 is replaced."""
-    if has_byte_fallback(pieces.config):
-        return decode_bytes(encoder.tokens, ids, mask)
-    if pieces.config["model"]["type"] == "Unigram":
-        return decode_unigram(encoder.tokens, ids, mask)
-    letters = _letters()
-    octets = [
-        [letters[one] for one in token]
-        if all(one in letters for one in token)
-        else list(token.encode())
-        for token in encoder.tokens
-    ]
-    table = np.full((len(octets), max(map(len, octets))), NONE, np.int64)
-    for row, own in zip(table, octets, strict=True):
-        row[: len(own)] = own
-    rows = where(mask.Unsqueeze([2]), take(table, ids), NONE)  # [B, T, most]
-    return texts_of(rows.Reshape([0, -1]))
-
-
-def _letters() -> dict[str, int]:
-    """Returns the byte that each letter stands for: those that are printed stand for themselves."""
-    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = (one for one in range(256) if one not in printed)
-    numbered = {chr(256 + number): one for number, one in enumerate(others)}
-    return {**{chr(one): one for one in printed}, **numbered}
+    return tokenizer_texts(pieces, encoder.tokens, ids, mask)
 
 
 @join_pieces.register(BytePairEncoding)

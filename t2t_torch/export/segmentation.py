@@ -22,7 +22,7 @@ from t2t_torch.export.graph import (
     true_places,
     where,
 )
-from t2t_torch.export.strings import NONE, at_least_one, characters_of, is_first, look_up
+from t2t_torch.export.strings import NONE, is_first, look_up, rows_of, upright
 
 _ROOT = 0
 _PENALTY = 10.0  # of an unknown letter, beside the least probable piece
@@ -144,18 +144,22 @@ def reached(starts: Proxy, following: Proxy) -> Proxy:
     return met[:beyond] == 1
 
 
-def most_probable(words: Proxy, pieces: Sequence[tuple[str, float]]) -> tuple[Proxy, Proxy]:
+def most_probable(
+    letters: Proxy, begins: Proxy, pieces: Sequence[tuple[str, float]], unknown_piece: int
+) -> tuple[Proxy, Proxy]:
     """Returns the numbers of the most probable pieces of words, and the word of each.
 
     Sums are in float64, and of equally probable ways that one is taken whose last piece is the
     longest, as by Hugging Face's tokenizers.
 
     Args:
-      words: nonempty, [W] string.
+      letters: characters of the words, [N] string.
+      begins: mask of the first character of each word, [N] bool.
       pieces: text and log-probability of each piece.
+      unknown_piece: number of the piece that stands for unknown letters.
 
     Returns:
-      [N] int64 each; the number of unknown letters beside each other is -1.
+      [M] int64 each; unknown letters beside each other are one piece.
     """
     scores = [score for _, score in pieces]
     alphabet = sorted({letter for token, _ in pieces for letter in token})
@@ -166,72 +170,75 @@ def most_probable(words: Proxy, pieces: Sequence[tuple[str, float]]) -> tuple[Pr
         if token
     }
     most = max(map(len, spelled))
-    words = words.Concat([""], axis=0)  # for operators that take no empty tensors
-    letters = at_least_one(characters_of(words), "")
-    symbols = look_up(letters, numbers, len(numbers)).Pad([0, 0, 0, 1], len(numbers))
+    word = begins.integers().CumSum(0) - 1
+    words = begins.integers().sum().Reshape([1]) + 1  # one more, as some operators need any
+    # 0 is padding: a symbol of no piece, as that of unknown letters.
+    symbols, lengths = rows_of(look_up(letters, numbers, len(numbers)) + 1, word, arange(words))
+    symbols = where(symbols == 0, len(numbers), symbols - 1).Pad([0, 0, 0, 1], len(numbers))
     width = symbols.size(1)
     matches = PieceTrie(spelled, len(numbers)).matches(symbols.Reshape([-1]), most)
     unknown = (matches < 0) & (np.arange(most) == 0)
     score = take(np.array([*scores, -np.inf]), matches)  # of no piece the last one
     score = where(unknown, np.array(min(scores) - _PENALTY), score).Reshape([-1])
     # The longest piece that ends at a place comes first, as its start does.
-    lengths = np.arange(most, 0, -1)
-    begin = arange(words.Shape()).Unsqueeze([1]) * width + (1 - lengths)
+    sizes = np.arange(most, 0, -1)
+    begin = arange(words).Unsqueeze([1]) * width + (1 - sizes)
 
     def extend(body: Graph, turn: Proxy, best: Proxy) -> tuple[Proxy, Proxy, Proxy]:
-        total = best + score[((begin + turn) * most + (lengths - 1)).Max(0)]
+        total = best + score[((begin + turn) * most + (sizes - 1)).Max(0)]
         best = best.Concat(total.ReduceMax([1]), axis=1).Slice([1], [_END], [1])
         return turn >= 0, best, most - total.ArgMax(axis=1, keepdims=0)
 
     none = np.array([*[-np.inf] * (most - 1), 0.0])
-    at_start = combine("Expand", none, words.Shape().Concat([most], axis=0))
+    at_start = combine("Expand", none, words.Concat([most], axis=0))
     kinds = [("float64", [None, most]), LINE]
-    count = letters.size(1).Squeeze()
-    _, chosen = loop(words.graph, extend, at_start, kinds=kinds, count=count)
-    chosen = chosen.Transpose().Pad([0, 1, 0, 0], 0)  # [W, width]
-    is_end = arange(width) == (letters != "").integers().sum(1).Unsqueeze([1])
+    _, chosen = loop(letters.graph, extend, at_start, kinds=kinds, count=width.Squeeze() - 1)
+    chosen = chosen.Transpose().Pad([0, 1, 0, 0], 0).Reshape([-1])  # [W * width]
+    is_end = (arange(width) == upright(lengths)).Reshape([-1])
     is_start = (is_first(symbols) & (symbols >= 0)).Reshape([-1])
-    chosen = chosen.Reshape([-1])
     earlier = where(is_start, chosen.Shape(), places(chosen) - chosen)
-    end = true_places(reached(is_end.Reshape([-1]), earlier) & ~is_start)
+    end = true_places(reached(is_end, earlier) & ~is_start)
     length = chosen[end]
     found, word = matches.Reshape([-1])[(end - length) * most + (length - 1)], end / width
-    # Unknown letters beside each other are one piece.
-    again = (found < 0) & (shifted(found, -1, 0) < 0) & (word == shifted(word, -1, -1))
+    found = where(found < 0, unknown_piece, found)
+    again = (found == unknown_piece) & (found == shifted(found, -1, NONE))
+    again = again & (word == shifted(word, -1, NONE))
     return found.Compress(~again, axis=0), word.Compress(~again, axis=0)
 
 
 def merge_pairs(
-    symbols: Proxy,
-    word: Proxy,
-    ranks: Mapping[tuple[str, ...], int],
-    numbers: Mapping[str, int],
-    shape: Proxy,
+    symbols: Proxy, word: Proxy, ranks: Mapping[tuple[str, ...], int], numbers: Mapping[str, int]
 ) -> tuple[Proxy, Proxy]:
     """Returns the symbols of words, and the word of each, after all merges of BPE.  [M] int64 each.
 
-    The best pair of each word is merged at all its places per iteration.
+    The best pair of each word is merged at all its places per iteration; at the first of them alone
+    if a merge ranks before one that makes a part of it, as what is made first matters then.
 
     Args:
       symbols: numbers of the symbols, or `len(numbers)` for an unknown one, [M] int64.
-      word: the word of each, [M] int64.
+      word: the word of each, 0, 1, 2 etc. without a gap, [M] int64.
       ranks: rank of each merge, 0, 1, 2 etc. in this order; lower ones are made first.
       numbers: number of each symbol.
-      shape: number of words, [1] int64.
     """
     size, none = len(numbers) + 1, len(ranks)
     by_key = {numbers[a] * size + numbers[b]: rank for (a, b), rank in ranks.items()}
     results = np.array([*(numbers[a + b] for a, b in ranks), 0])
-    worst = combine("Expand", none, shape)
+    made = {first + second: rank for (first, second), rank in ranks.items()}
+    one_by_one = any(made.get(part, -1) > rank for pair, rank in ranks.items() for part in pair)
 
     def merge(body: Graph, turn: Proxy, symbols: Proxy, word: Proxy) -> tuple[Proxy, ...]:
         key = symbols * size + shifted(symbols, 1, 0)
         rank = look_up(key, {-1: none, **by_key}, none)  # never empty
         rank = where(word == shifted(word, 1, -1), rank, none)
+        worst = word * 0 + none
         best = worst.ScatterElements(word, rank, reduction="min")[word]
         is_best = (rank == best) & (rank < none)
         # Pairs of equal symbols overlap: from the left, every second one is merged.
         makes = is_best & ((places(word) - latest(~is_best)).BitwiseAnd(1) == 1)
+        if one_by_one:
+            at = where(makes, places(word), word.Shape())
+            first = (word * 0 + word.Shape()).ScatterElements(word, at, reduction="min")
+            makes = makes & (first[word] == places(word))
         merged = where(makes, take(results, rank), symbols)
         kept = shifted(makes.integers(), -1, 0) == 0
         return any_true(makes), merged.Compress(kept, axis=0), word.Compress(kept, axis=0)

@@ -231,6 +231,19 @@ def rows_of(ids: Proxy, row: Proxy, like: Proxy) -> NumberRows:
     return of_flat(ids, zeros.ScatterElements(row, ones, reduction="add"))
 
 
+def of_letters(letters: Proxy, row: Proxy, like: Proxy) -> Proxy:
+    """Returns rows of strings, [B, L], padded with "".
+
+    Args:
+      letters: [N] string, those of each row in order.
+      row: the row of each, [N] int64.
+      like: a tensor with as many rows.
+    """
+    index, lengths = rows_of(arange(row.Shape()), row, like)
+    letters = letters.Concat([""], axis=0)
+    return where(mask_of(lengths, longest(lengths)), take(letters, index), "")
+
+
 def counted(lengths: Proxy) -> NumberRows:
     """Returns 0, 1, 2 etc. for each row."""
     width = longest(lengths)
@@ -283,7 +296,6 @@ SPACE, LINE_SPACE = r"\s", r"[ \t\r\n]"
 
 _TESTS: dict[str, Callable[[str], bool]] = {
     "w": lambda character: character.isalnum() or character == "_",
-    "s": str.isspace,
     "d": str.isdecimal,
 }
 _SAME = "nrtfv"  # escapes with the same meaning in both
@@ -320,8 +332,12 @@ def ranges(test: Callable[[str], bool], *, others: bool = False) -> str:
     return "".join(parts)
 
 
-def re2(expression: str) -> str:
+def re2(expression: str, space: Callable[[str], bool] = str.isspace) -> str:
     r"""Returns a Python regular expression in RE2's syntax, with \w, \s and \d expanded.
+
+    Args:
+      expression: the expression.
+      space: test of the characters of \s.
 
     Raises:
       ExportError: the expression has syntax that RE2 lacks or interprets differently.
@@ -334,7 +350,7 @@ def re2(expression: str) -> str:
         end = match.end()
         escape, opens, closes = match["escape"], match["opens"], match["closes"]
         if escape:
-            parts.append(_escaped(expression, escape, inside=inside))
+            parts.append(_escaped(expression, escape, space, inside=inside))
         elif inside and not closes:
             parts.append(match[0].replace("[", r"\["))
         elif opens or closes:
@@ -345,9 +361,9 @@ def re2(expression: str) -> str:
     return "".join(parts) + expression[end:]
 
 
-def _escaped(expression: str, letter: str, *, inside: bool) -> str:
+def _escaped(expression: str, letter: str, space: Callable[[str], bool], *, inside: bool) -> str:
     """Returns an escaped character in RE2's syntax, inside or outside a class."""
-    test = _TESTS.get(letter.lower())
+    test = space if letter.lower() == "s" else _TESTS.get(letter.lower())
     if test is None:
         if letter.isalnum() and letter not in _SAME:
             _refuse(expression)

@@ -29,6 +29,10 @@ TEXTS = [
 ]
 """Ten texts, among them long, empty and odd ones."""
 
+_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _TRANSFORMER = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _ENCODER = {**_TRANSFORMER, "intermediate_size": 64, "max_position_embeddings": 150}
 _DECODER = {**_TRANSFORMER, "num_key_value_heads": 2, "intermediate_size": 64}
@@ -56,8 +60,8 @@ FAMILIES = {
     "modernbert": ("bytes", {**_ENCODER, "local_attention": 8}),
     "gpt2": ("plain_bytes", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 150}),
     "llama": ("fallback", _DECODER),
-    "qwen2": ("plain_bytes", _DECODER),
-    "qwen3": ("plain_bytes", {**_DECODER, "head_dim": 8}),
+    "qwen2": ("split_bytes", _DECODER),
+    "qwen3": ("split_bytes", {**_DECODER, "head_dim": 8}),
     "t5": (
         "ended", {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
                   "feed_forward_proj": "gated-gelu"},
@@ -122,9 +126,7 @@ def tokenizer_of(kind):
     elif kind == "fallback":
         names = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
         made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-        made.normalizer = normalizers.Sequence(
-            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-        )
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
         made.decoder = decoders.Sequence([
             decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
             decoders.Strip(" ", 1, 0),
@@ -134,6 +136,13 @@ def tokenizer_of(kind):
     else:
         made = Tokenizer(models.BPE())
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if kind == "split_bytes":
+            parts = [
+                pre_tokenizers.Split(Regex(_QWEN), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+            made.normalizer = normalizers.NFC()
+            made.pre_tokenizer = pre_tokenizers.Sequence(parts)
         made.decoder = decoders.ByteLevel()
         names = {"eos": "<|end|>"}
         if kind == "bytes":
@@ -152,7 +161,7 @@ def tokenizer_of(kind):
         made.post_processor = processors.RobertaProcessing(
             ("</s>", number("</s>")), ("<s>", number("<s>")), add_prefix_space=False
         )
-    elif kind != "plain_bytes":
+    elif "bytes" not in kind:
         template = {
             "unigram": ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
             "composed": ("<s> $A </s>", "<s> $A </s> $B </s>"),

@@ -65,9 +65,9 @@ KINDS = (
 )  # fmt: skip
 USUAL = ("text2class", "intentslot")
 FAMILIES_OF = {
-    "text2tags": ["bert", "xlm-roberta"],
+    "text2tags": ["bert", "xlm-roberta", "deberta-v2"],
     "text2text": ["bart", "t5"],
-    "text2self": ["gpt2", "llama"],
+    "text2self": ["gpt2", "llama", "qwen2"],
 }
 
 

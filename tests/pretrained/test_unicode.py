@@ -12,14 +12,14 @@ from onnxruntime_extensions import get_library_path
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.pieces import PieceGraph, decode_pieces, why_not_in_graph
+from t2t_torch.export.normalizers import normalized, normalizer_of
+from t2t_torch.export.pieces import PieceGraph, decode_pieces
 from t2t_torch.export.strings import FieldText
+from t2t_torch.text.pieces import HuggingFacePieces
 from tests.pretrained.folders import FAMILIES, SENTENCES, SEQ2SEQ, TEXTS, save_model
 
 AMOUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
 BATCH = 100
-REFUSED = ("deberta-v2", "qwen2")  # a normalizer: NFC
-IN_GRAPHS = [family for family in FAMILIES if family not in REFUSED]
 POOLS = [
     "abcdefghijklmnopqrstuvwxyz ",
     "  \t\n\u00a0\u3000\u2581",
@@ -28,6 +28,7 @@ POOLS = [
     "\U0001f600\U0001f468\U0001f469\U0001f3fd\U0001f1e9",
     "\u6570\u5b57\u3068\u65e5\u672c\ud55c\u0915\u094d\u0e01\u0e33",
     "\r\n\x00\x01\x7f\x80\xad\u200b\ufeff\ufffd",
+    "\u1112\u1161\u11ab\uac00\u0345\u0334\u05b0\u0344\u212b\u0958\u09c7\u09be\u1100\u1175",
 ]
 
 
@@ -76,7 +77,7 @@ def test_ids_are_those_of_the_tokenizer(family, amount, tmp_path, text_of):
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
-@pytest.mark.parametrize("family", IN_GRAPHS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_ids_of_a_graph_are_those_of_the_encoder(family, amount, tmp_path, text_of):
     _, encoder = saved(family, tmp_path, text_of)
     graph = Graph()
@@ -107,13 +108,6 @@ def test_words_of_a_graph_have_the_ids_of_the_encoder(family, tmp_path, text_of)
     for row, ids, length in zip(rows, own, lengths, strict=True):
         known = encoder.encode_words([word for word in row if word])
         assert list(ids[:length]) == [number for word in known for number in word]
-
-
-@pytest.mark.parametrize("family", REFUSED)
-def test_other_tokenizers_are_refused(family, tmp_path, text_of):
-    _, encoder = saved(family, tmp_path, text_of)
-    with pytest.raises(ExportError, match=r"tokenizer of Hugging Face|not split as those of T5"):
-        PieceGraph(encoder, Graph(), "x")
 
 
 def test_texts_of_byte_fallback_are_those_of_the_encoder(tmp_path, text_of):
@@ -147,8 +141,67 @@ def test_texts_of_unigram_are_those_of_the_encoder(tmp_path, text_of):
     assert list(own) == [encoder.decode(row) for row in rows]
 
 
-def _change_normalizer(config):
-    config["normalizer"]["normalizers"].insert(0, {"type": "NFKC"})
+FORMS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt"]
+OTHERS = [
+    {"type": "Prepend", "prepend": "_"},
+    {"type": "Replace", "pattern": {"String": "``"}, "content": "\\1"},
+    {"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "},
+    {"type": "Strip", "strip_left": True, "strip_right": True},
+    {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "StripAccents"}]},
+]
+
+
+@pytest.mark.parametrize("step", [*({"type": form} for form in FORMS), *OTHERS])
+def test_normalized_texts_are_those_of_the_tokenizer(step):
+    graph = Graph()
+    graph.output("made", normalized(step, graph.input("t", "string", [None])), "string", [None])
+    texts = [text.replace("\0", "") for text in random_texts(1000)]
+    (made,) = session_of(graph).run(None, {"t": np.array(texts, object)})
+    for text, its, expected in zip(texts, made, map(normalizer_of(step), texts), strict=True):
+        assert its == expected, ascii(text)
+
+
+def _spell_as_llama_2(config):
+    config["pre_tokenizer"] = None
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    prepend = {"type": "Prepend", "prepend": "\u2581"}
+    config["normalizer"] = {"type": "Sequence", "normalizers": [prepend, space]}
+
+
+def _merge_all_splits(config):
+    """Merges any two pieces that are one, as vocabularies of sentencepiece are converted."""
+    known = config["model"]["vocab"]
+    whole = [token for token in known if not token.startswith("<")]
+    config["model"]["merges"] = [
+        [token[:at], token[at:]]
+        for token in reversed(whole)
+        for at in range(1, len(token))
+        if {token[:at], token[at:]} <= known.keys()
+    ]
+
+
+@pytest.mark.parametrize("change", [_spell_as_llama_2, _merge_all_splits])
+def test_ids_of_other_tokenizers_with_bytes(change, tmp_path, text_of):
+    _, encoder = saved("llama", tmp_path, text_of)
+    config = json.loads(json.dumps(encoder.pieces.config))
+    change(config)
+    encoder.pieces = HuggingFacePieces(json.dumps(config))
+    graph = Graph()
+    rows = PieceGraph(encoder, graph, "x").of_texts(FieldText(graph.input("t", "string", [None])))
+    graph.output("ids", rows.values, "int64", [None, None])
+    texts = random_texts(300)
+    (ids,) = session_of(graph).run(None, {"t": np.array(texts, object)})
+    for text, row in zip(texts, ids, strict=True):
+        known = encoder.encode(text)
+        assert list(row) == [*known, *[0] * (len(row) - len(known))], ascii(text)
+
+
+def _normalize_as_bert(config):
+    config["normalizer"] = {"type": "BertNormalizer"}
+
+
+def _split_digits(config):
+    config["pre_tokenizer"] = {"type": "Digits", "individual_digits": True}
 
 
 def _change_decoder(config):
@@ -163,42 +216,39 @@ def _add_token(config):
     config["added_tokens"].append({"content": "x", "special": False})
 
 
-def _merge_late(config):
-    config["model"]["merges"] = [["ab", "a"], ["a", "b"]]
-
-
-def _fold(config):
-    config["normalizer"] = {"type": "Lowercase"}
+def _forget(config):
+    config["model"]["unk_id"] = None
 
 
 def _leave_spaces(config):
     config["pre_tokenizer"] = config["decoder"]
 
 
-def _forget(config):
-    config["model"]["unk_id"] = None
-
-
 @pytest.mark.parametrize(
     ("family", "change", "reason"),
     [
-        ("llama", _change_normalizer, "normalizer"),
-        ("llama", _change_decoder, "decoder"),
+        ("llama", _normalize_as_bert, "normalizer has the step BertNormalizer"),
         ("llama", _drop_byte, "lacks tokens of bytes"),
         ("llama", _add_token, "added tokens"),
-        ("llama", _merge_late, "order of its merges"),
-        ("t5", _fold, "normalizer is Lowercase"),
-        ("t5", _leave_spaces, "words are not split"),
-        ("t5", _add_token, "added tokens"),
+        ("t5", _split_digits, "words are split by Digits"),
+        ("t5", _leave_spaces, "in a graph differ for"),
         ("t5", _forget, "no unknown token"),
     ],
 )
 def test_what_a_graph_cannot_compute_is_refused(family, change, reason, tmp_path, text_of):
     _, encoder = saved(family, tmp_path, text_of)
-    config = encoder.pieces.config
-    assert not why_not_in_graph(encoder, as_target=True)
-    changed = json.loads(json.dumps(config))
+    changed = json.loads(json.dumps(encoder.pieces.config))
     change(changed)
     encoder.pieces.config = changed
     with pytest.raises(ExportError, match=reason):
         PieceGraph(encoder, Graph(), "x")
+
+
+def test_texts_that_a_graph_writes_otherwise_are_refused(tmp_path, text_of):
+    _, encoder = saved("llama", tmp_path, text_of)
+    changed = json.loads(json.dumps(encoder.pieces.config))
+    _change_decoder(changed)
+    encoder.pieces.config = changed
+    graph = Graph()
+    with pytest.raises(ExportError, match="in a graph differ for"):
+        decode_pieces(encoder, graph, graph.input("ids", "int64", [None, None]))
