@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids, encoder_graph
@@ -51,7 +49,13 @@ from t2t_torch.export.strings import (
     ranges,
     rows_of,
 )
-from t2t_torch.export.tokenizer_graph import OurIds, tokenizer_ids, tokenizer_texts, trial_texts
+from t2t_torch.export.tokenizer_graph import (
+    META_SPACE,
+    OurIds,
+    tokenizer_ids,
+    tokenizer_texts,
+    trial_texts,
+)
 from t2t_torch.runtime.session import onnx_runtime
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
@@ -63,11 +67,6 @@ from t2t_torch.text.pieces import (
     SentencePieces,
 )
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
-
-IntArray = npt.NDArray[np.int64]
-
-_BLOCK = 256  # neighboring characters, which are often unchanged or removed all
-_META_SPACE = "\u2581"
 
 
 @functools.lru_cache(4)
@@ -104,7 +103,7 @@ def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_t
             graph.output("made", written, "string", [None])
         else:
             field = FieldText(graph.input("given", "string", [None]))
-            ids = tokenizer_ids(pieces, _readable(encoder), field)
+            ids = encode_pieces(pieces, _readable(encoder), field)
             graph.output("made", ids.values, "int64", [None, None])
         options = onnx_runtime().SessionOptions()
         options.log_severity_level = 4  # its errors are raised
@@ -148,11 +147,11 @@ class PieceGraph(EncoderGraph):
                 "t2t-server --output_dir=RUN"
             )
         super().__init__(encoder, graph, name)
-        self.ids, self.unknown = _readable(encoder)
+        self.ours = _readable(encoder)
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of the pieces of each text."""
-        return encode_pieces(self.encoder.pieces, self, field)
+        return encode_pieces(self.encoder.pieces, self.ours, field)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words, the unknown id for a word without any."""
@@ -162,12 +161,11 @@ class PieceGraph(EncoderGraph):
             is_kept = (words == "") | is_first(words)
             texts = where(is_kept, words, combine("StringConcat", prefix, words))
         texts = texts.Reshape([-1])
-        rows = encode_pieces(self.encoder.pieces, self, FieldText(texts))
+        rows = encode_pieces(self.encoder.pieces, self.ours, FieldText(texts))
         has_none = (rows.lengths == 0) & (texts != "")
         counts = where(has_none, 1, where(texts == "", 0, rows.lengths))
-        values = at_least_one(
-            where(has_none.Unsqueeze([1]), self.unknown, rows.values), self.unknown
-        )
+        unknown = self.ours.unknown
+        values = at_least_one(where(has_none.Unsqueeze([1]), unknown, rows.values), unknown)
         mask = mask_of(counts, values.size(1).Squeeze())
         flat = values.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
         counts = counts.Reshape(words.Shape())
@@ -177,92 +175,46 @@ class PieceGraph(EncoderGraph):
 
 
 @functools.singledispatch
-def encode_pieces(pieces: Any, encoder: PieceGraph, field: FieldText) -> NumberRows:
-    """Returns the ids of the pieces of texts; pieces without rules of their own are whole words."""
-    parts = field.parts
-    ids = look_up(parts, {**encoder.ids, "": PAD}, encoder.unknown)
-    return NumberRows(at_least_one(ids, PAD), count_of(parts))
+def encode_pieces(pieces: Any, ours: OurIds, field: FieldText) -> NumberRows:
+    """Returns our ids of texts; pieces without rules of their own are whole words."""
+    ids = look_up(field.parts, {**ours.by_token, "": PAD}, ours.unknown)
+    return NumberRows(at_least_one(ids, PAD), count_of(field.parts))
 
 
 @encode_pieces.register(SentencePieces)
-def _sentence_pieces(pieces: SentencePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
+def _sentence_pieces(pieces: SentencePieces, ours: OurIds, field: FieldText) -> NumberRows:
     theirs, lengths = sentence_pieces(field.texts, pieces.model)
-    table = np.full(len(pieces.numbers), encoder.unknown, np.int64)
-    for piece, number in pieces.numbers.items():
-        table[number] = encoder.ids.get(piece, encoder.unknown)
-    return of_flat(take(table, theirs), lengths)
+    return of_flat(take(ours.of(pieces.numbers), theirs), lengths)
 
 
 @encode_pieces.register(BytePairEncoding)
-def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText) -> NumberRows:
-    codes, parts = _Codes(pieces, encoder.encoder.tokens), field.parts
-    words, row = nonempty(parts)
-    symbols, word = codes.merged(words)
-    beside = word == shifted(word, 1, -1)
-    inside, last = codes.ids(encoder.ids, encoder.unknown)
-    ids = where(beside, take(inside, symbols), take(last, symbols))
-    return rows_of(ids, row[word], parts)
-
-
-@encode_pieces.register(HuggingFacePieces)
-def _tokenizer_pieces(
-    pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText
-) -> NumberRows:
-    return tokenizer_ids(pieces, OurIds(encoder.ids, encoder.unknown), field)
-
-
-class _Codes:
-    """Merges of BPE in a graph.
-
-    Args:
-      pieces: the merges.
-      tokens: tokens of the vocabulary; characters that occur in no merge may be tokens.
-    """
-
-    def __init__(self, pieces: BytePairEncoding, tokens: Iterable[str]) -> None:
-        self._pieces = pieces
-        single = (token.removesuffix(pieces.separator) for token in tokens)
-        symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
-        for one in sorted({*single, END_OF_WORD} - {""}):
-            if len(one) == 1 or one == END_OF_WORD:
-                symbols |= dict.fromkeys((one, one + END_OF_WORD))
-        self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
-        self._unknown = len(self._symbols)
-
-    def ids(self, ids: Mapping[str, int], unknown: int) -> tuple[IntArray, IntArray]:
-        """Returns the id of each symbol inside a word, and at its end.
-
-        Args:
-          ids: ids by token.
-          unknown: id of all others.
-        """
-        inside = [ids.get(one + self._pieces.separator, unknown) for one in self._symbols]
-        last = [ids.get(one.removesuffix(END_OF_WORD), unknown) for one in self._symbols]
-        return np.array([*inside, unknown]), np.array([*last, unknown])
-
-    def merged(self, words: Proxy) -> tuple[Proxy, Proxy]:
-        """Returns the concatenated symbols of words, [M], and the number of the word of each.
-
-        Args:
-          words: nonempty, [N] string.
-        """
-        symbols, word = self._letters(words)
-        symbols, word = merge_pairs(symbols, word, self._pieces.ranks, self._symbols)
-        if self._pieces.end_is_apart:  # an end that was not merged is no piece
-            kept = symbols != self._symbols[END_OF_WORD]
-            symbols, word = (one.Compress(kept, axis=0) for one in (symbols, word))
-        return symbols, word
-
-    def _letters(self, words: Proxy) -> tuple[Proxy, Proxy]:
-        """Returns `merged` before the first merge."""
-        if self._pieces.end_is_apart:  # words have no line ends
-            words = words.StringConcat("\n")
+def _byte_pairs(pieces: BytePairEncoding, ours: OurIds, field: FieldText) -> NumberRows:
+    # Characters that occur in no merge may be tokens.
+    single = {token.removesuffix(pieces.separator) for token in ours.by_token}
+    symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
+    for one in sorted({*single, END_OF_WORD} - {""}):
+        if len(one) == 1 or one == END_OF_WORD:
+            symbols |= dict.fromkeys((one, one + END_OF_WORD))
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    words, row = nonempty(field.parts)
+    if pieces.end_is_apart:  # words have no line ends
+        letters, word = nonempty(characters_of(words.StringConcat("\n")))
+    else:
         letters, word = nonempty(characters_of(words))
-        if self._pieces.end_is_apart:
-            names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
-            return look_up(letters, names, self._unknown), word
         letters = letters.StringConcat(where(word == shifted(word, 1, -1), "", END_OF_WORD))
-        return look_up(letters, self._symbols, self._unknown), word
+    own = look_up(letters, {**numbers, "\n": numbers[END_OF_WORD]}, len(numbers))
+    merged, word = merge_pairs(own, word, pieces.ranks, numbers)
+    if pieces.end_is_apart:  # an end that was not merged is no piece
+        kept = merged != numbers[END_OF_WORD]
+        merged, word = (one.Compress(kept, axis=0) for one in (merged, word))
+    inside = ours.of(one + pieces.separator for one in numbers)
+    last = ours.of(one.removesuffix(END_OF_WORD) for one in numbers)
+    goes_on = word == shifted(word, 1, -1)
+    ids = where(goes_on, take(inside, merged), take(last, merged))
+    return rows_of(ids, row[word], field.parts)
+
+
+encode_pieces.register(HuggingFacePieces)(tokenizer_ids)
 
 
 def sentence_pieces(texts: Proxy, model: bytes) -> tuple[Proxy, Proxy]:
@@ -311,15 +263,15 @@ def join_pieces(pieces: Any, encoder: PieceEncoder, ids: Proxy, mask: Proxy) -> 
 def _join_sentence_pieces(
     pieces: SentencePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
 ) -> Proxy:
-    texts = [token.replace(_META_SPACE, " ") for token in encoder.tokens]
+    texts = [token.replace(META_SPACE, " ") for token in encoder.tokens]
     unknown = pieces.processor.unk_id()
     if unknown >= 0:
         name = pieces.processor.id_to_piece(unknown)
         surface = pieces.processor.decode_pieces([name])
         texts = [surface if text == name else text for text in texts]
     # Spaces at the beginning are not written: all of them, or the first one alone.
-    drops_all = encoder.strip or pieces.join([_META_SPACE, f"{_META_SPACE}a"]) == "a"
-    ink = mask & ~take(np.array([not token.strip(_META_SPACE) for token in encoder.tokens]), ids)
+    drops_all = encoder.strip or pieces.join([META_SPACE, f"{META_SPACE}a"]) == "a"
+    ink = mask & ~take(np.array([not token.strip(META_SPACE) for token in encoder.tokens]), ids)
     lead = (ink if drops_all else mask).integers().CumSum(1) <= 1  # up to the first one
     shorter = [text.lstrip(" ") if drops_all else text.removeprefix(" ") for text in texts]
     words = where(lead, named(shorter, ids, mask), named(texts, ids, mask))
@@ -328,11 +280,7 @@ def _join_sentence_pieces(
     return joined(words)
 
 
-@join_pieces.register(HuggingFacePieces)
-def _join_tokenizer_pieces(
-    pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
-) -> Proxy:
-    return tokenizer_texts(pieces, encoder.tokens, ids, mask)
+join_pieces.register(HuggingFacePieces)(tokenizer_texts)
 
 
 @join_pieces.register(BytePairEncoding)

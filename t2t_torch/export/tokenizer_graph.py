@@ -35,7 +35,7 @@ from t2t_torch.export.strings import (
     tokens,
     utf8,
 )
-from t2t_torch.text.pieces import HuggingFacePieces
+from t2t_torch.text.pieces import HuggingFacePieces, PieceEncoder
 
 META_SPACE = "\u2581"
 
@@ -242,20 +242,20 @@ def _bert_letters(pieces: HuggingFacePieces) -> dict[str, str]:
 
 
 def tokenizer_texts(
-    pieces: HuggingFacePieces, names: tuple[str, ...], ids: Proxy, mask: Proxy
+    pieces: HuggingFacePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
 ) -> Proxy:
     """Returns the texts of tokens, [B] string; bytes that are not UTF-8 are replaced.
 
     Args:
       pieces: the tokenizer.
-      names: token of each id.
+      encoder: the encoder.
       ids: [B, T] int64.
       mask: mask of ids that have a text, [B, T] bool.
 
     Raises:
       ExportError: the tokenizer has a part that no graph computes.
     """
-    decoder = pieces.config["decoder"] or {}
+    names, decoder = encoder.tokens, pieces.config["decoder"] or {}
     kinds = [step["type"] for step in decoder.get("decoders", [decoder])]
     if kinds == ["Metaspace"]:
         first = mask.integers().CumSum(1) == 1
