@@ -23,6 +23,7 @@ from t2t_torch.run.directory import RunDirectory
 from t2t_torch.run.tensors import model_tensors, read_tensors
 from t2t_torch.runtime.signature import ADAPTER as FORM
 from t2t_torch.runtime.signature import Signature
+from t2t_torch.text.pretrained import PretrainedFolder
 
 _READ_ME = """# Adapter of {signature.model} of {signature.problem}
 
@@ -56,14 +57,20 @@ class AdapterExporter(WeightsExporter):
         if (config := run_of(settings.run_dir) / "config.json").exists():
             started = read_json(config)
         self._patterns = started.get("warm_start_patterns") or ()
-        base = started.get("warm_start_from") or getattr(self.model.hparams, "pretrained", "")
-        if not base:
+        base = started.get("warm_start_from")
+        pretrained = getattr(self.model.hparams, "pretrained", "")
+        if not base and not pretrained:
             raise ExportError(
                 f"an adapter needs the weights that it adapts, and '{settings.run_dir}' was "
                 "started without --warm_start_from and without a pretrained model. Export all "
                 "weights: --format=safetensors"
             )
-        self._base = Path(base)
+        self._base = Path(base) if base else PretrainedFolder(pretrained).path
+        if not self._base.exists():
+            raise ExportError(
+                f"'{settings.run_dir}' was started from {self._base}, which is missing. Put it "
+                "back, or export all weights: --format=safetensors"
+            )
 
     def _chosen(self, scratch: Path) -> Checkpoint:
         """Returns the checkpoint that was loaded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def load_adapter(model: nn.Module, folder: Path) -> None:
     file = folder / ADAPTER
     stored = StoredTensors(file)
     header, tensors = stored.header, stored.read()
-    there = (folder / BASE).exists()
-    base = (folder / BASE).resolve() if there else Path(header["base"])
+    is_linked = os.path.lexists(folder / BASE)
+    base = (folder / BASE).resolve() if is_linked else Path(header["base"])
     remedy = f"Link the weights it was trained from:  ln -sfn RUN {folder / BASE}"
     if not base.exists():
         raise CheckpointError(f"{file} adapts the weights of {base}, which is missing. {remedy}")

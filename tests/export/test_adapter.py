@@ -114,6 +114,8 @@ def test_another_base_is_refused_and_a_moved_one_is_linked(runs, tmp_path):
     try:
         with pytest.raises(CheckpointError, match=r"the weights of .*base, which is missing.*ln"):
             load_run(folder)
+        with pytest.raises(ExportError, match=r"started from .*base, which is missing"):
+            export(runs, tmp_path / "second")
     finally:
         (runs / "away").rename(recorded)
 

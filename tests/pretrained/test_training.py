@@ -237,6 +237,12 @@ def test_an_adapter_of_a_pretrained_folder_is_loaded_onto_it(tmp_path, training_
     shutil.move(tmp_path / "bert", tmp_path / "moved")
     with pytest.raises(CheckpointError, match="ln -sfn"):
         t2t.load(adapter)
+    with pytest.raises(UsageError, match=r"bert"):
+        t2t.export(tmp_path / "run-text2class", tmp_path / "second", format="adapter")
+    (adapter / "base").symlink_to(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match="gone, which is missing"):
+        t2t.load(adapter)
+    (adapter / "base").unlink()
     (adapter / "base").symlink_to(tmp_path / "moved")
     assert t2t.load(adapter).predict(texts)[0].scores == run.predict(texts)[0].scores
     save_model("bert", tmp_path / "other", seed=1)
