@@ -124,7 +124,7 @@ def check(path: Path) -> None:
     for folder in _lost:
         if _is_related(folder, path):
             raise LeaseLostError(
-                f"another process trains in {place.url_of(folder)} now, because this one "
+                f"another training runs in {place.url_of(folder)} now, because this one "
                 f"gave no sign for {LEASE_SECONDS:g} s. Nothing more is written here; stop that "
                 "one before you start this run again."
             )
@@ -212,7 +212,7 @@ def _check_is_free(store: Store, name: str, *, waits: bool) -> None:
         waits = now == before
     if not waits:
         error = LeaseHeldError(
-            f"another process trains in {store.url} ({who}). Wait for it, stop it, or use "
+            f"another training runs in {store.url} ({who}). Wait for it, stop it, or use "
             "another --output_dir."
         )
         error.is_here = is_here

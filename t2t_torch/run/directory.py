@@ -60,7 +60,7 @@ def training_lock(path: Path) -> Iterator[None]:
 
     def refuse(holder: str) -> NoReturn:
         raise CheckpointError(
-            f"another process trains in '{path.parent}' ({holder}). "
+            f"another training runs in '{path.parent}' ({holder}). "
             "Wait for it, stop it, or use another --output_dir."
         ) from None
 
@@ -279,7 +279,7 @@ class RunDirectory:
 
         Raises:
           CheckpointError: the directory belongs to another problem or model, its run cannot
-            continue with these hparams, another process trains here, or it is not writable.
+            continue with these hparams, another training runs here, or it is not writable.
         """
         texts = {self._hparams_file.name: hparams.to_json()}
         self.claim_files(task, texts | ({"config.json": config} if config else {}))
@@ -317,7 +317,7 @@ class RunDirectory:
           files: file contents by name.
 
         Raises:
-          CheckpointError: the directory belongs to another kind of run, another process trains
+          CheckpointError: the directory belongs to another kind of run, another training runs
             here, or it is not writable.
         """
         if self.exists or self.has_checkpoints:
@@ -443,7 +443,7 @@ class RunDirectory:
         """Reserves training here for this process, until it ends or calls `unlock`.
 
         Raises:
-          CheckpointError: another process trains here, or the folder is not writable.
+          CheckpointError: another training runs here, or the folder is not writable.
         """
         if self._lock is not None:
             return

@@ -210,5 +210,5 @@ def test_a_second_command_in_the_same_folder_is_refused(file, tmp_path, capsys):
     folder.mkdir()
     with training_lock(folder / "quick.lock"):
         assert quick.main(["opinions.csv", "--minutes=1"]) != 0
-    assert "another process trains in" in capsys.readouterr().err
+    assert "another training runs in" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["quick.lock", "source.txt"]

@@ -296,7 +296,7 @@ def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal
     child.wait_until(lambda: "step 5/" in child.said)
     assert trainer.main(arguments()) == 2
     error = capsys.readouterr().err
-    assert f"another process trains in '{tmp_path / 'run'}' (process {child.pid} on" in error
+    assert f"another training runs in '{tmp_path / 'run'}' (process {child.pid} on" in error
     os.kill(child.pid, signal.SIGTERM)
     assert child.wait() == 128 + signal.SIGTERM, child.said
     stopped = CheckpointDirectory(tmp_path / "run").newest().step

@@ -258,7 +258,7 @@ def test_a_second_trainer_is_refused_while_the_first_is_there(make_estimator):
     """C7."""
     run = make_estimator()
     run.train(2)
-    with pytest.raises(CheckpointError, match=r"another process trains in .*\(process \d+ on"):
+    with pytest.raises(CheckpointError, match=r"another training runs in .*\(process \d+ on"):
         make_estimator()
     run.close()
     make_estimator().train(3)

@@ -32,7 +32,7 @@ def test_a_lease_is_held_by_one_and_released(s3: str) -> None:
     with remote.locked(lock_of(s3)):
         assert list(Store(f"{s3}/run").list()) == ["train.lease-000001"]
         assert json.loads(Store(f"{s3}/run").read("train.lease-000001"))["pid"] == os.getpid()
-        with pytest.raises(CheckpointError, match=rf"another process trains in {s3}/run"):
+        with pytest.raises(CheckpointError, match=rf"another training runs in {s3}/run"):
             lease._acquire(Store(f"{s3}/run"), "train", waits=True)
     assert json.loads(Store(f"{s3}/run").read("train.lease-000001"))["released"]
     with remote.locked(lock_of(s3)):
@@ -70,7 +70,7 @@ def forgiven() -> Iterator[None]:
 @pytest.mark.usefixtures("forgiven")
 def test_who_has_lost_the_lease_writes_nothing_more(s3: str) -> None:
     lock = lock_of(s3)
-    lost = pytest.raises(lease.LeaseLostError, match="another process trains")
+    lost = pytest.raises(lease.LeaseLostError, match="another training runs")
     with lost, remote.opened([lock.parent]), remote.locked(lock):
         Store(f"{s3}/run").write("train.lease-000002", b"{}")
         (lock.parent / "ckpt-1").mkdir(parents=True)
@@ -93,7 +93,7 @@ def test_a_run_is_written_by_its_holder_or_if_there_is_none(
     holder = {**lease._origin(), "pid": 1, "host": "elsewhere"}
     Store(f"{s3}/run").write("train.lease-000001", json.dumps(holder).encode())
     remote.push(run)
-    assert "is not written: another process trains" in "".join(capsys.readouterr())
+    assert "is not written: another training runs" in "".join(capsys.readouterr())
     assert list(Store(f"{s3}/run").list()) == ["train.lease-000001"]
     Store(f"{s3}/run").write("train.lease-000001", b'{"released": true}')
     remote.push(run)

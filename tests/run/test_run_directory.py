@@ -52,7 +52,7 @@ def test_a_run_of_another_problem_or_model_is_refused(tmp_path, what, other):
 
 def test_a_second_trainer_is_refused_until_the_first_one_ends(tmp_path):
     first = begun(tmp_path)
-    with pytest.raises(CheckpointError, match=r"another process trains in .*process"):
+    with pytest.raises(CheckpointError, match=r"another training runs in .*process"):
         begun(tmp_path)
     first.unlock()
     begun(tmp_path).unlock()
@@ -61,7 +61,7 @@ def test_a_second_trainer_is_refused_until_the_first_one_ends(tmp_path):
 def test_locking_again_is_nothing(tmp_path):
     directory = begun(tmp_path)
     directory.lock()
-    with pytest.raises(CheckpointError, match="another process trains in"):
+    with pytest.raises(CheckpointError, match="another training runs in"):
         RunDirectory(tmp_path).lock()
     directory.unlock()
     directory.unlock()
