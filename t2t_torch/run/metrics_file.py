@@ -43,7 +43,7 @@ class MetricsFile:
         """
         numbers = {name: _finite(value) for name, value in values.items()}
         report = {"step": step, "split": split, "time": round(time.time(), 3), **numbers}
-        with self._locked() as file:
+        with locked(self.path) as file:
             if self._holds(file, split, step):
                 self._keep(lambda old: (old["step"], old["split"]) != (step, split), report)
                 return
@@ -54,7 +54,7 @@ class MetricsFile:
         """Removes reports beyond a step, and incomplete lines, atomically."""
         if not self.path.exists():
             return
-        with self._locked() as file:
+        with locked(self.path) as file:
             file.seek(0)
             reports = [_report(line) for line in file.read().splitlines(keepends=True)]
             if any(one is None or one["step"] > step for one in reports) or is_torn(file):
@@ -87,15 +87,20 @@ class MetricsFile:
         with staged(self.path) as temporary:
             temporary.write_bytes(b"".join(lines))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
-        """Yields the file under an exclusive lock."""
-        while True:
-            with self.path.open("a+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if is_open_as(self.path, file.fileno()):  # not replaced during the wait
-                    yield file
-                    return
+
+@contextlib.contextmanager
+def locked(path: Path, *, waits: bool = True) -> Iterator[BinaryIO]:
+    """Opens a file to read and append, created if missing, under an exclusive lock.
+
+    Raises:
+      BlockingIOError: another process holds the lock, and `waits` is False.
+    """
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            if is_open_as(path, file.fileno()):  # the holder before did not replace or delete it
+                yield file
+                return
 
 
 def _line(report: Mapping[str, Any]) -> bytes:
