@@ -824,12 +824,11 @@ class HParams(
 
     Attributes:
       fits: True if `T2TModel.fit` trains the model: a run has one step if no number is given.
-      reads_ids: True if the model's body embeds ids of texts itself, and returns their logits.
-      reads_pretrained: True if texts have the tokens of a pretrained model.
+      reads_pretrained: True if texts have the tokens of a pretrained model, whose body embeds their
+        ids itself and returns their logits.
     """
 
     fits: ClassVar[bool] = False
-    reads_ids: ClassVar[bool] = False
     reads_pretrained: ClassVar[bool] = False
 
     def in_small(self, vocab_size: int) -> Self:

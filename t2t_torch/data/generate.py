@@ -528,9 +528,7 @@ class Tasks:
 
     def _encode(self, plan: Plan, task: int, num_processes: int | None, *, progress: bool) -> None:
         request, problem = self._request, self._request.problem
-        place = self._parts.place(task)
-        shutil.rmtree(place, ignore_errors=True)  # of a task that was killed
-        place.mkdir()
+        place = raw_file.emptied(self._parts.place(task))
         vocab_folder = self._vocab_folder(plan)
         features = problem.stored_features(vocab_folder)
         part = encoding.TaskSlice(task, plan.num_tasks)
@@ -548,9 +546,7 @@ class Tasks:
         if faults := self._vocab_faults(plan):
             raise self._refusal(faults)
         request = self._request
-        staging = self._parts.folder / "shards"
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        staging = raw_file.emptied(self._parts.folder / "shards")
         vocab_folder = self._vocab_folder(plan)
         if not plan.vocab_in_folder:  # copied, since publishing moves it
             for path in vocab_folder.iterdir():

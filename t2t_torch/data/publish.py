@@ -240,9 +240,7 @@ class DatasetRequest:
             if not overwrite and (manifest := self.complete(thorough=True)) is not None:
                 self.log_complete()
                 return manifest
-            staging = self.folder / f".{self.name}{STAGED_SUFFIX}"
-            shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-            staging.mkdir()
+            staging = raw_file.emptied(self.folder / f".{self.name}{STAGED_SUFFIX}")
             try:
                 return write(staging)
             finally:

@@ -213,9 +213,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
             with staged(target) as temporary, gzip.open(check_regular(path)) as source:
                 _Writer(path).write(source, temporary)
             return
-        staging = target.with_name(f".{target.name}{STAGED_SUFFIX}")
-        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-        staging.mkdir(parents=True)
+        staging = emptied(target.with_name(f".{target.name}{STAGED_SUFFIX}"))
         try:
             unpack_into(path, staging, is_zip=suffix == ".zip")
             os.sync()  # an archive may hold 100,000 files; to sync each would take minutes
@@ -227,6 +225,13 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
             f"{path} cannot be unpacked: {error or type(error).__name__}. It seems damaged: delete "
             "it, so that it is downloaded again, or replace it."
         ) from error
+
+
+def emptied(folder: Path) -> Path:
+    """Returns a folder, new or without the files of a process that was killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def unpack_into(path: Path, folder: Path, *, is_zip: bool) -> None:

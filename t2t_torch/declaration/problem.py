@@ -194,7 +194,7 @@ def _known_settings(declaration: Declaration, family: type[Problem]) -> set[str]
     known = {name for name in _SETTINGS if hasattr(family, name)}
     if declaration.kind != "text2self":
         known.discard("chop_length")  # of all problems, but for generated texts
-    if not getattr(family, "has_tokenizer", False):
+    if not getattr(family, "tags_field", ""):
         known.discard("tokenizer")
     return known.union(_NOT_READ if declaration.kind == "queryrelevance" else ())
 

@@ -228,7 +228,7 @@ class Beside(_Part):
     soft_labels: bool = False
 
 
-class Shards(_Part):
+class ShardCounts(_Part):
     """Number of files per split; JSON form also a single number, for the training split."""
 
     train: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 10
@@ -294,7 +294,7 @@ class Declaration(_Part):
     merge_labels: Mapping[str, str] = {}
     features: Beside = Beside()
     settings: Mapping[str, Any] = {}
-    shards: Shards = Shards()
+    shards: ShardCounts = ShardCounts()
     metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] | None = None
     loss: str | Mapping[str, str] | None = None
     model: str | None = None
@@ -378,7 +378,7 @@ def _format_error(path: Path, error: pydantic.ValidationError) -> str:
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
     """Returns the valid keys at a location of a declaration."""
-    parts: dict[str, type[_Part]] = {"files": Files, "features": Beside, "shards": Shards}
+    parts: dict[str, type[_Part]] = {"files": Files, "features": Beside, "shards": ShardCounts}
     if not location:
         return list(Declaration.model_fields)
     if len(location) == 1 and location[0] in parts:

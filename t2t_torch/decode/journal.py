@@ -13,16 +13,14 @@ whose name ends in its number.  Each part has a journal, which is kept until all
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import socket
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import nn
@@ -30,8 +28,9 @@ from torch import nn
 import t2t_torch
 from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
 from t2t_torch.errors import DecodeError, UsageError
-from t2t_torch.files import is_open_as
+from t2t_torch.files import read_bytes
 from t2t_torch.reporter import message
+from t2t_torch.run.metrics_file import locked
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 SUFFIX = ".part"
@@ -54,7 +53,7 @@ class Journal:
       file: the file, opened and locked by `journal_of`.
     """
 
-    def __init__(self, path: Path | None = None, file: FileIO | None = None) -> None:
+    def __init__(self, path: Path | None = None, file: BinaryIO | None = None) -> None:
         self.path = path
         self.predictions: dict[int, Any] = {}
         self._file = file
@@ -142,7 +141,14 @@ def journal_of(
         yield Journal()
         return
     path = journal_path(target)
-    with _locked(path, target) as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(locked(path, waits=False))
+        except BlockingIOError:
+            raise UsageError(
+                f"another process ({_holder(path)}) decodes to {target}: {path} is its own. "
+                "Wait for it, stop it, or name another file with --decode_to_file."
+            ) from None
         journal = Journal(path, file)
         journal.open(made_of, same=same)
         try:
@@ -224,32 +230,16 @@ def digest_of_hparams(model: Any) -> str:
     )
 
 
-@contextlib.contextmanager
-def _locked(path: Path, target: Path) -> Iterator[FileIO]:
-    """Opens a file, created if missing, under an exclusive lock."""
-    while True:
-        with path.open("a+b", buffering=0) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"another process ({_holder(file)}) decodes to {target}: {path} is its own. "
-                    "Wait for it, stop it, or name another file with --decode_to_file."
-                ) from None
-            # The previous holder of the lock may have deleted the file.
-            if is_open_as(path, file.fileno()):
-                yield file
-                return
-
-
-def _holder(file: FileIO) -> str:
-    file.seek(0)
-    contents = [_content(line) for line in file.read().split(b"\n")]
+def _holder(path: Path) -> str:
+    content = b""
+    with contextlib.suppress(FileNotFoundError):  # it has just ended
+        content = read_bytes(path)
+    contents = [_content(line) for line in content.split(b"\n")]
     processes = [one["process"] for one in contents if isinstance(one, dict) and "process" in one]
     return f"process {processes[-1]}" if processes else "unknown"
 
 
-def _whole_lines(file: FileIO, path: Path) -> tuple[list[Any], int]:
+def _whole_lines(file: BinaryIO, path: Path) -> tuple[list[Any], int]:
     """Returns the contents of a journal's lines up to the first broken one, and its position.
 
     Raises:

@@ -16,7 +16,6 @@ _P = TypeVar("_P", bound="PretrainedHParams")
 class PretrainedHParams(HParams):
     """Pretrained models: where the model is, and what it is."""
 
-    reads_ids: ClassVar[bool] = True
     reads_pretrained: ClassVar[bool] = True
     small_config: ClassVar[Mapping[str, Any]] = {}
 

@@ -153,7 +153,7 @@ class TextModality(Modality):
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
         """Returns the modality without tables for a body that embeds ids itself."""
-        return LogitsModality if hparams.reads_ids else cls
+        return LogitsModality if hparams.reads_pretrained else cls
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns the mask of ids that are not padding.  [B, S] -> [B, S] bool."""

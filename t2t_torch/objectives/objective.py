@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features
 from t2t_torch.hparam import HParams, values_by_target
-from t2t_torch.layers.cross_entropy import entropy, kl_divergence
+from t2t_torch.layers.cross_entropy import entropy
 from t2t_torch.layers.tokens import Hidden
 from t2t_torch.loss import ItemTerms, Loss, TargetOutputs, TeacherOutput, average
 from t2t_torch.modality import Modality, modality_of
@@ -143,7 +143,7 @@ class Objective(nn.Module):
         """Returns the weighed terms of R3F by target."""
         model, losses = self.model, {}
         gold = views[0][1]  # for the weights of examples
-        term = functools.partial(perturbations.r3f, model.hparams.r3f_weight)
+        term = functools.partial(perturbations.divergence, model.hparams.r3f_weight)
         for target in model.features.targets:
             modality = model.modality(target)
             terms = ItemTerms(modality.alternatives, [term], has_data=False)
@@ -227,7 +227,9 @@ def item_terms(
     if hparams.confidence_penalty:
         terms.terms.append(functools.partial(confidence_penalty, hparams.confidence_penalty))
     if hparams.r_drop_alpha:
-        terms.terms.append(functools.partial(r_drop, hparams.r_drop_alpha))
+        # Liang et al. 2021, arXiv:2106.14448, equations 2 to 4, halved like the loss, which is a
+        # mean over the two passes here and a sum in the paper.
+        terms.terms.append(functools.partial(perturbations.divergence, hparams.r_drop_alpha / 4))
     if taught is None:
         return terms if terms.terms else None
     weight, heat = hparams.distill_weight, hparams.distill_temperature
@@ -244,17 +246,6 @@ def confidence_penalty(beta: float, scores: Sequence[Tensor], axes: int) -> Tens
       axes: number of leading axes that index items.
     """
     return -beta * average([entropy(one) for one in scores], axes)
-
-
-def r_drop(alpha: float, scores: Sequence[Tensor], axes: int) -> Tensor:
-    """Returns the divergence of two passes for each item; see `confidence_penalty`.
-
-    Liang et al. 2021, arXiv:2106.14448, equations 2 to 4, halved like the loss, which is a mean
-    over the two passes here and a sum in the paper.
-    """
-    first, second = scores
-    both = kl_divergence(first, second) + kl_divergence(second, first)
-    return alpha / 4 * average([both], axes)
 
 
 def target_weights(text: str, features: Features) -> dict[str, float]:

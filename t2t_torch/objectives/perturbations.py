@@ -100,16 +100,16 @@ def noise(hparams: HParams, call: int, output: Tensor) -> Tensor:
     return made.normal_(0.0, size) if hparams.r3f_noise == "normal" else made.uniform_(-size, size)
 
 
-def r3f(weight: float, scores: Sequence[Tensor], axes: int) -> Tensor:
-    """Returns the symmetric divergence of a clean and a noisy pass for each item.
+def divergence(weight: float, scores: Sequence[Tensor], axes: int) -> Tensor:
+    """Returns the symmetric divergence of two passes for each item.
 
     Args:
       weight: factor.
       scores: scores of mutually exclusive values in both passes, [..., V].
       axes: number of leading axes that index items.
     """
-    clean, noisy = scores
-    both = kl_divergence(clean, noisy) + kl_divergence(noisy, clean)
+    first, second = scores
+    both = kl_divergence(first, second) + kl_divergence(second, first)
     return weight * average([both], axes)
 
 

@@ -85,10 +85,14 @@ class TranslateProblem(Text2TextProblem):
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the pairs without a blank side."""
-        for corpus in self.corpora[split]:
+        for corpus in self.corpora_there(tmp_dir, split):
             for inputs, targets in corpus.pairs(tmp_dir, self.bad_records):
                 if inputs and targets:
                     yield {"inputs": inputs, "targets": targets}
+
+    def corpora_there(self, tmp_dir: Path, split: Split) -> Sequence[ParallelCorpus]:
+        """Returns the corpora of a split, with the optional ones whose files are there."""
+        return self.corpora[split]
 
     def _files(self) -> list[RawFile]:
         corpora = (corpus for split in self.shards for corpus in self.corpora[split])

@@ -60,7 +60,7 @@ class WordProblem(TextProblem):
     gazetteer_width: ClassVar[int] = 4
     word_dense_size: ClassVar[int] = 0
     tokenizer: ClassVar[str] = ""
-    has_tokenizer: ClassVar[bool] = False  # whether the problem type reads `tokenizer`
+    tags_field: ClassVar[str] = ""  # field of one tag per word, if the problem type has one
     optional_setting_names = (
         *TextProblem.optional_setting_names,
         "tokenizer",
@@ -79,7 +79,7 @@ class WordProblem(TextProblem):
                 f"{type(self).__name__} has its texts as words: nothing would be cut. Leave "
                 "`cutters` out, and cut in generate_samples; `tokenizer` splits texts at inference."
             )
-        if self.tokenizer and not self.has_tokenizer:
+        if self.tokenizer and not self.tags_field:
             raise RegistryError(
                 f"{self.name!r} has a `tokenizer`, which {type(self).__name__} does not read: only "
                 "problems of tags do. Leave it out."
@@ -103,6 +103,13 @@ class WordProblem(TextProblem):
             file = self.labels_file("gazetteer")
             learners.append(LabelVocabularyBuilder(file, lambda one: chain(*one["gazetteer"])))
         return learners
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample; DataError unless it has one tag per word, if it has tags."""
+        for example in super().examples_of(sample):
+            if self.tags_field:
+                self.check_aligned(example, self.tags_field)
+            yield example
 
     def words(self, directory: Path) -> dict[str, Feature]:
         """Returns the features of the words and all their word features."""
@@ -168,17 +175,11 @@ class Text2TagsProblem(WordProblem):
 
     portfolio = ("linear_crf/linear_crf_base", "again")
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
-    has_tokenizer = True
+    tags_field = "targets"
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the word features and the tags."""
         return [*super().learners(), *self.label_learner("targets")]
-
-    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample; DataError unless it has one tag per word."""
-        for example in super().examples_of(sample):
-            self.check_aligned(example, "targets")
-            yield example
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the words and the tags."""
@@ -202,18 +203,12 @@ class IntentSlotProblem(WordProblem):
 
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
     portfolio = ("again",)
-    has_tokenizer = True
+    tags_field = "slots"
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the word features, the intents and the slots."""
         labels = [*self.label_learner("intent"), *self.label_learner("slots")]
         return [*super().learners(), *labels]
-
-    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample; DataError unless it has one tag per word."""
-        for example in super().examples_of(sample):
-            self.check_aligned(example, "slots")
-            yield example
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the words, the intent and the slots."""

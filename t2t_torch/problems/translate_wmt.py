@@ -8,7 +8,7 @@ statmt.org/wmt14 and statmt.org/europarl.  Each class of another language cites 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -245,14 +245,11 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
         files = (file for corpus in _ENZH_OPTIONAL for file in corpus.files)
         return [*super().raw_files(tmp_dir), *existing_files(files, tmp_dir)]
 
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs of News Commentary and of the optional corpora that are there."""
-        yield from super().generate_samples(tmp_dir, split)
-        for corpus in _ENZH_OPTIONAL if split is Split.TRAIN else ():
-            if corpus.inputs.find(tmp_dir) is not None:
-                for inputs, targets in corpus.pairs(tmp_dir, self.bad_records):
-                    if inputs and targets:
-                        yield {"inputs": inputs, "targets": targets}
+    def corpora_there(self, tmp_dir: Path, split: Split) -> Sequence[ParallelCorpus]:
+        """Returns News Commentary and the optional corpora that are there."""
+        optional = _ENZH_OPTIONAL if split is Split.TRAIN else ()
+        there = (corpus for corpus in optional if corpus.inputs.find(tmp_dir) is not None)
+        return [*super().corpora_there(tmp_dir, split), *there]
 
 
 _CZENG = published(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.atomic_files import staged
-from t2t_torch.files import is_open_as, read_bytes
+from t2t_torch.files import MAX_CONTENT, is_open_as, open_regular
 
 NAME = "metrics.jsonl"
 
@@ -43,18 +43,18 @@ class MetricsFile:
         """
         numbers = {name: _finite(value) for name, value in values.items()}
         report = {"step": step, "split": split, "time": round(time.time(), 3), **numbers}
-        with self._locked() as file:
+        with locked(self.path) as file:
             if self._holds(file, split, step):
                 self._keep(lambda old: (old["step"], old["split"]) != (step, split), report)
                 return
-            torn = is_torn(file)  # after a full disk, or a kill
-            file.write((b"\n" if torn else b"") + _line(report))  # one write
+            # One write, after a line that a full disk or a kill left incomplete.
+            file.write((b"\n" if is_torn(file) else b"") + _line(report))
 
     def trim(self, step: int) -> None:
         """Removes reports beyond a step, and incomplete lines, atomically."""
         if not self.path.exists():
             return
-        with self._locked() as file:
+        with locked(self.path) as file:
             file.seek(0)
             reports = [_report(line) for line in file.read().splitlines(keepends=True)]
             if any(one is None or one["step"] > step for one in reports) or is_torn(file):
@@ -62,11 +62,7 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """Returns the reports in the order of writing; incomplete lines are skipped."""
-        try:
-            lines = read_bytes(self.path).splitlines()
-        except FileNotFoundError:
-            return []
-        return [report for line in lines if (report := _report(line)) is not None]
+        return [one for one in read_records(self.path) if isinstance(one.get("split"), str)]
 
     def _holds(self, file: BinaryIO, split: str, step: int) -> bool:
         """Returns True if there is a report of a step and split; reads only new lines."""
@@ -91,22 +87,38 @@ class MetricsFile:
         with staged(self.path) as temporary:
             temporary.write_bytes(b"".join(lines))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
-        """Yields the file under an exclusive lock."""
-        while True:
-            with self.path.open("a+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                if is_open_as(self.path, file.fileno()):  # not replaced during the wait
-                    yield file
-                    return
+
+@contextlib.contextmanager
+def locked(path: Path, *, waits: bool = True) -> Iterator[BinaryIO]:
+    """Opens a file to read and append, created if missing, under an exclusive lock.
+
+    Raises:
+      BlockingIOError: another process holds the lock, and `waits` is False.
+    """
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            if is_open_as(path, file.fileno()):  # the holder before did not replace or delete it
+                yield file
+                return
 
 
 def _line(report: Mapping[str, Any]) -> bytes:
     return json.dumps(report).encode() + b"\n"
 
 
-def report_of(line: bytes) -> dict[str, Any] | None:
+def read_records(path: Path, *, max_bytes: int | None = MAX_CONTENT) -> list[dict[str, Any]]:
+    """Returns the JSON objects with a step in the lines of a file, which need not be there.
+
+    Incomplete lines are skipped.
+    """
+    absent = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+    with absent, open_regular(path, max_bytes=max_bytes) as file:
+        return [record for line in file if (record := _record_of(line)) is not None]
+    return []
+
+
+def _record_of(line: bytes) -> dict[str, Any] | None:
     """Returns the JSON object with a step in a line; None if it is incomplete."""
     try:
         report = json.loads(line)
@@ -118,7 +130,7 @@ def report_of(line: bytes) -> dict[str, Any] | None:
 
 def _report(line: bytes) -> dict[str, Any] | None:
     """Returns the report of a split in a line; None if it is incomplete."""
-    report = report_of(line)
+    report = _record_of(line)
     return report if report and isinstance(report.get("split"), str) else None
 
 

@@ -30,8 +30,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from t2t_torch.errors import CorruptionError, UsageError, listed
-from t2t_torch.files import open_regular
-from t2t_torch.run.metrics_file import is_torn, report_of
+from t2t_torch.run.metrics_file import is_torn, read_records
 from t2t_torch.train.saving import saves_at
 from t2t_torch.train.task import Hook
 
@@ -67,11 +66,7 @@ _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 def read_digests(directory: Path) -> dict[int, Record]:
     """Returns the logged digests of a run by step; the last line of a step counts."""
-    try:
-        with open_regular(directory / NAME) as file:
-            records = [record for line in file if (record := report_of(line)) is not None]
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
+    records = read_records(directory / NAME, max_bytes=None)
     return {record["step"]: record for record in records}
 
 

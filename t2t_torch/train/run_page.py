@@ -21,7 +21,7 @@ import t2t_torch
 from t2t_torch import registry, reporter
 from t2t_torch.atomic_files import staged, write_text
 from t2t_torch.errors import CheckpointError, T2TError, shortened
-from t2t_torch.files import read_bytes, read_json, read_text
+from t2t_torch.files import read_bytes, read_json
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import PageHead, document
 from t2t_torch.reports.plots import Curve, Point, chart, scatter
@@ -41,7 +41,7 @@ from t2t_torch.reports.section import (
 )
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory, Ratings
 from t2t_torch.run.checksums import settings_files
-from t2t_torch.run.metrics_file import MetricsFile, report_of
+from t2t_torch.run.metrics_file import MetricsFile, read_records
 from t2t_torch.search_space import Space
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
@@ -95,11 +95,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def starts_of(directory: Path) -> list[dict[str, Any]]:
     """Returns the recorded starts in order; incomplete lines are skipped."""
-    try:
-        lines = read_text(directory / STARTS_NAME, errors="replace").encode().splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [start for line in lines if (start := report_of(line)) is not None]
+    return read_records(directory / STARTS_NAME)
 
 
 SAMPLES_NAME = "decode_samples.json"
