@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export import strings
 from t2t_torch.export.graph import (
     EXTENSIONS,
     LINE,
@@ -27,23 +28,6 @@ from t2t_torch.export.graph import (
     shifted,
     true_places,
     where,
-)
-from t2t_torch.export.strings import (
-    NONE,
-    FieldText,
-    beside,
-    characters,
-    characters_with,
-    code_points,
-    is_first,
-    joined,
-    look_up,
-    nonempty,
-    of_letters,
-    ranges,
-    re2,
-    substitute,
-    utf8,
 )
 from t2t_torch.text.pieces import HuggingFacePieces
 
@@ -78,11 +62,13 @@ def normalized(step: Step | None, texts: Proxy) -> Proxy:
             return where(texts == "", "", combine("StringConcat", mark, texts))
         case {"type": "Replace", "pattern": pattern, "content": content}:
             if len(literal := pattern.get("String", "")) == 1:
-                return joined(substitute(FieldText(texts).letters, {literal: content}, _NONE))
-            expression = re2(pattern.get("Regex", re.escape(literal)), is_space)
+                return strings.joined(
+                    strings.substitute(strings.FieldText(texts).letters, {literal: content}, _NONE)
+                )
+            expression = strings.re2(pattern.get("Regex", re.escape(literal)), is_space)
             return _substituted(texts, expression, content)
         case {"type": "Strip", "strip_left": left, "strip_right": right}:
-            space = f"[{ranges(is_space)}]+"
+            space = f"[{strings.ranges(is_space)}]+"
             sides = [f"^{space}"] * left + [f"{space}$"] * right
             return _substituted(texts, "|".join(sides), "") if sides else texts
         case {"type": "Precompiled", "precompiled_charsmap": charsmap}:
@@ -109,7 +95,7 @@ def normalizer_of(step: Step) -> Callable[[str], str]:
 @functools.lru_cache(4)
 def _changes(kind: str) -> dict[str, str]:
     """Returns what a step of a type without options makes of each character that it changes."""
-    normalize, every = normalizer_of({"type": kind}), characters()
+    normalize, every = normalizer_of({"type": kind}), strings.characters()
     changed: dict[str, str] = {}
     for start in range(0, len(every), _BLOCK):
         block = every[start : start + _BLOCK]
@@ -121,7 +107,9 @@ def _changes(kind: str) -> dict[str, str]:
 
 def _by_letter(kind: str, texts: Proxy) -> Proxy:
     """Returns texts after a step that changes each character alone."""
-    return joined(substitute(FieldText(texts).letters, _changes(kind), _NONE))
+    return strings.joined(
+        strings.substitute(strings.FieldText(texts).letters, _changes(kind), _NONE)
+    )
 
 
 def _substituted(texts: Proxy, pattern: str, content: str) -> Proxy:
@@ -134,23 +122,23 @@ def _substituted(texts: Proxy, pattern: str, content: str) -> Proxy:
 def _canonical(form: str, texts: Proxy) -> Proxy:
     """Returns texts in a normalization form of Unicode: Unicode Standard Annex 15."""
     apart = f"{form[:-1]}D"
-    letters, row = nonempty(FieldText(_by_letter(apart, texts)).letters)
+    letters, row = strings.nonempty(strings.FieldText(_by_letter(apart, texts)).letters)
     # Marks between two other letters are in the order of their classes.
-    kind = look_up(letters, _classes(normalizer_of({"type": apart})), 0)
-    begins = (kind == 0) | (row != shifted(row, -1, NONE))
+    kind = strings.look_up(letters, _classes(normalizer_of({"type": apart})), 0)
+    begins = (kind == 0) | (row != shifted(row, -1, strings.NONE))
     key = (begins.integers().CumSum(0) * (_LAST_CLASS + 1) + kind) * letters.Shape() + places(row)
     _, order = letters.graph.several(2, "TopK", key, letters.Shape(), largest=0)
     letters, kind = letters[order], kind[order]
     if form.endswith("C"):
         compose = normalizer_of({"type": form})
-        points, row = _composed(code_points(letters), kind, row, compose)
-        letters = characters_with(points)
-    return joined(of_letters(letters, row, texts))
+        points, row = _composed(strings.code_points(letters), kind, row, compose)
+        letters = strings.characters_with(points)
+    return strings.joined(strings.of_letters(letters, row, texts))
 
 
 def _classes(normalize: Callable[[str], str]) -> dict[str, int]:
     """Returns the combining class of each mark that a normalizer puts in order."""
-    classes = {one: unicodedata.combining(one) for one in characters()}
+    classes = {one: unicodedata.combining(one) for one in strings.characters()}
     return {
         one: its
         for one, its in classes.items()
@@ -169,7 +157,7 @@ def _composed(
       row: row of each, [N] int64.
       compose: normalizer to a composed form.
     """
-    pairs = {NONE: NONE}
+    pairs = {strings.NONE: strings.NONE}
     for whole, parts in _changes("NFD").items():
         first = compose(parts[:-1])
         if len(first) == 1 and compose(whole) == whole == compose(first + parts[-1]):
@@ -177,12 +165,12 @@ def _composed(
 
     def turn(body: Graph, number: Proxy, points: Proxy, kind: Proxy, row: Proxy) -> Any:
         place = places(points)
-        start = shifted(latest(kind == 0), -1, NONE)  # the last starter before each
+        start = shifted(latest(kind == 0), -1, strings.NONE)  # the last starter before each
         at = start.Max(0)
-        key = where((start < 0) | (row[at] != row), NONE, points[at] * _RADIX + points)
-        whole = look_up(key, pairs, NONE)
+        key = where((start < 0) | (row[at] != row), strings.NONE, points[at] * _RADIX + points)
+        whole = strings.look_up(key, pairs, strings.NONE)
         is_free = (start == place - 1) | (kind > shifted(kind, -1, 0))
-        joins = (whole != NONE) & is_free
+        joins = (whole != strings.NONE) & is_free
         # A starter that joins the one before it comes first.
         joins = joins & (joins.integers()[at] == 0)
         nearest = points * 0 + points.Shape()
@@ -204,30 +192,30 @@ def _by_grapheme(charsmap: str, texts: Proxy) -> Proxy:
     replaced by its value as a whole, also where it has further marks; characters of other graphemes
     are replaced one by one.
     """
-    letters = FieldText(texts).letters
+    letters = strings.FieldText(texts).letters
     table, marks, joins, closed = _graphemes(charsmap)
     single = {key: value for key, value in table.items() if len(key) == 1}
-    before, after = (one.Reshape([-1]) for one in beside(letters, ""))
-    not_first = (~is_first(letters) & (letters != "")).Reshape([-1])
+    before, after = (one.Reshape([-1]) for one in strings.beside(letters, ""))
+    not_first = (~strings.is_first(letters) & (letters != "")).Reshape([-1])
     letters, shape = letters.Reshape([-1]), letters.Shape()
     is_mark, is_joined, is_closed = (
-        look_up(one, dict.fromkeys(some, 1), 0) == 1
+        strings.look_up(one, dict.fromkeys(some, 1), 0) == 1
         for one, some in ((letters, marks), (before, joins), (before, closed))
     )
     inner = not_first & (is_mark | is_joined) & ~is_closed
     starts = ~inner
     group = starts.integers().CumSum(0) - 1
     zeros = group * 0
-    octets = (utf8(letters) >= 0).integers().sum(1)
+    octets = (strings.utf8(letters) >= 0).integers().sum(1)
     size = zeros.ScatterElements(group, octets, reduction="add")[group]
-    own = look_up(letters, single, _NONE)
+    own = strings.look_up(letters, single, _NONE)
     pair = where(shifted(inner.integers(), 1, 0) == 1, letters.StringConcat(after), "")
-    both = look_up(pair, {key: one for key, one in table.items() if len(key) == 2}, _NONE)
+    both = strings.look_up(pair, {key: one for key, one in table.items() if len(key) == 2}, _NONE)
     whole = where(own == _NONE, both, own)
     is_key = (starts & (size < _SHORT) & (whole != _NONE)).integers()
     is_whole = zeros.ScatterElements(group, is_key, reduction="max")[group] == 1
     by_letter = where(own == _NONE, letters, own)
-    return joined(where(is_whole, where(starts, whole, ""), by_letter).Reshape(shape))
+    return strings.joined(where(is_whole, where(starts, whole, ""), by_letter).Reshape(shape))
 
 
 @functools.lru_cache(1)
@@ -240,7 +228,7 @@ def _graphemes(charsmap: str) -> tuple[dict[str, str], list[str], list[str], lis
     if _ACUTE not in table or not all(covered):
         raise ExportError("its normalizer is not that of sentencepiece")
     normalize = normalizer_of({"type": "Precompiled", "precompiled_charsmap": charsmap})
-    alone = {one: normalize(one) for one in characters()}
+    alone = {one: normalize(one) for one in strings.characters()}
     acute = table[_ACUTE]
     marks = [one for one, its in alone.items() if normalize(_ACUTE + one) != acute + its]
     joins = [one for one, its in alone.items() if normalize(one + _ACUTE) != its + acute]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export import decode_ids, encoder_graph
+from t2t_torch.export import decode_ids, encoder_graph, strings
 from t2t_torch.export.graph import (
     EXTENSIONS,
     Graph,
@@ -26,29 +26,6 @@ from t2t_torch.export.graph import (
     where,
 )
 from t2t_torch.export.segmentation import PieceTrie, merge_pairs
-from t2t_torch.export.strings import (
-    NONE,
-    EncoderGraph,
-    FieldText,
-    NumberRows,
-    WordIds,
-    at_least_one,
-    before_end,
-    characters_of,
-    characters_with,
-    code_points,
-    count_of,
-    is_first,
-    joined,
-    joined_words,
-    look_up,
-    mask_of,
-    named,
-    nonempty,
-    of_flat,
-    ranges,
-    rows_of,
-)
 from t2t_torch.export.tokenizer_graph import (
     META_SPACE,
     OurIds,
@@ -102,7 +79,7 @@ def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_t
             written = _written(encoder, graph.input("given", "int64", [None, None]))
             graph.output("made", written, "string", [None])
         else:
-            field = FieldText(graph.input("given", "string", [None]))
+            field = strings.FieldText(graph.input("given", "string", [None]))
             ids = encode_pieces(pieces, _readable(encoder), field)
             graph.output("made", ids.values, "int64", [None, None])
         options = onnx_runtime().SessionOptions()
@@ -129,7 +106,7 @@ def _readable(encoder: PieceEncoder) -> OurIds:
 
 
 @encoder_graph.register(PieceEncoder)
-class PieceGraph(EncoderGraph):
+class PieceGraph(strings.EncoderGraph):
     """A `PieceEncoder` in a graph.
 
     A character that the sentencepiece model does not know is the unknown token, even if the
@@ -149,46 +126,50 @@ class PieceGraph(EncoderGraph):
         super().__init__(encoder, graph, name)
         self.ours = _readable(encoder)
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns the ids of the pieces of each text."""
         return encode_pieces(self.encoder.pieces, self.ours, field)
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns the ids of each text's words, the unknown id for a word without any."""
-        words = at_least_one(field.words, "")
+        words = strings.at_least_one(field.words, "")
         texts = words
         if prefix := getattr(self.encoder.pieces, "word_prefix", ""):
-            is_kept = (words == "") | is_first(words)
+            is_kept = (words == "") | strings.is_first(words)
             texts = where(is_kept, words, combine("StringConcat", prefix, words))
         texts = texts.Reshape([-1])
-        rows = encode_pieces(self.encoder.pieces, self.ours, FieldText(texts))
+        rows = encode_pieces(self.encoder.pieces, self.ours, strings.FieldText(texts))
         has_none = (rows.lengths == 0) & (texts != "")
         counts = where(has_none, 1, where(texts == "", 0, rows.lengths))
         unknown = self.ours.unknown
-        values = at_least_one(where(has_none.Unsqueeze([1]), unknown, rows.values), unknown)
-        mask = mask_of(counts, values.size(1).Squeeze())
+        values = strings.at_least_one(where(has_none.Unsqueeze([1]), unknown, rows.values), unknown)
+        mask = strings.mask_of(counts, values.size(1).Squeeze())
         flat = values.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
         counts = counts.Reshape(words.Shape())
         starts = where(words == "", 0, counts.CumSum(1, exclusive=1))
-        ids = of_flat(flat, counts.sum(1))
-        return WordIds(ids, NumberRows(starts, field.word_counts))
+        ids = strings.of_flat(flat, counts.sum(1))
+        return strings.WordIds(ids, strings.NumberRows(starts, field.word_counts))
 
 
 @functools.singledispatch
-def encode_pieces(pieces: Any, ours: OurIds, field: FieldText) -> NumberRows:
+def encode_pieces(pieces: Any, ours: OurIds, field: strings.FieldText) -> strings.NumberRows:
     """Returns our ids of texts; pieces without rules of their own are whole words."""
-    ids = look_up(field.parts, {**ours.by_token, "": PAD}, ours.unknown)
-    return NumberRows(at_least_one(ids, PAD), count_of(field.parts))
+    ids = strings.look_up(field.parts, {**ours.by_token, "": PAD}, ours.unknown)
+    return strings.NumberRows(strings.at_least_one(ids, PAD), strings.count_of(field.parts))
 
 
 @encode_pieces.register(SentencePieces)
-def _sentence_pieces(pieces: SentencePieces, ours: OurIds, field: FieldText) -> NumberRows:
+def _sentence_pieces(
+    pieces: SentencePieces, ours: OurIds, field: strings.FieldText
+) -> strings.NumberRows:
     theirs, lengths = sentence_pieces(field.texts, pieces.model)
-    return of_flat(take(ours.of(pieces.numbers), theirs), lengths)
+    return strings.of_flat(take(ours.of(pieces.numbers), theirs), lengths)
 
 
 @encode_pieces.register(BytePairEncoding)
-def _byte_pairs(pieces: BytePairEncoding, ours: OurIds, field: FieldText) -> NumberRows:
+def _byte_pairs(
+    pieces: BytePairEncoding, ours: OurIds, field: strings.FieldText
+) -> strings.NumberRows:
     # Characters that occur in no merge may be tokens.
     single = {token.removesuffix(pieces.separator) for token in ours.by_token}
     symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
@@ -196,13 +177,13 @@ def _byte_pairs(pieces: BytePairEncoding, ours: OurIds, field: FieldText) -> Num
         if len(one) == 1 or one == END_OF_WORD:
             symbols |= dict.fromkeys((one, one + END_OF_WORD))
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
-    words, row = nonempty(field.parts)
+    words, row = strings.nonempty(field.parts)
     if pieces.end_is_apart:  # words have no line ends
-        letters, word = nonempty(characters_of(words.StringConcat("\n")))
+        letters, word = strings.nonempty(strings.characters_of(words.StringConcat("\n")))
     else:
-        letters, word = nonempty(characters_of(words))
+        letters, word = strings.nonempty(strings.characters_of(words))
         letters = letters.StringConcat(where(word == shifted(word, 1, -1), "", END_OF_WORD))
-    own = look_up(letters, {**numbers, "\n": numbers[END_OF_WORD]}, len(numbers))
+    own = strings.look_up(letters, {**numbers, "\n": numbers[END_OF_WORD]}, len(numbers))
     merged, word = merge_pairs(own, word, pieces.ranks, numbers)
     if pieces.end_is_apart:  # an end that was not merged is no piece
         kept = merged != numbers[END_OF_WORD]
@@ -211,7 +192,7 @@ def _byte_pairs(pieces: BytePairEncoding, ours: OurIds, field: FieldText) -> Num
     last = ours.of(one.removesuffix(END_OF_WORD) for one in numbers)
     goes_on = word == shifted(word, 1, -1)
     ids = where(goes_on, take(inside, merged), take(last, merged))
-    return rows_of(ids, row[word], field.parts)
+    return strings.rows_of(ids, row[word], field.parts)
 
 
 encode_pieces.register(HuggingFacePieces)(tokenizer_ids)
@@ -243,7 +224,7 @@ def decode_pieces(encoder: PieceEncoder, graph: Graph, ids: Proxy) -> Proxy:
 def _written(encoder: PieceEncoder, ids: Proxy) -> Proxy:
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
-    return join_pieces(encoder.pieces, encoder, ids, before_end(ids) & take(has_text, ids))
+    return join_pieces(encoder.pieces, encoder, ids, strings.before_end(ids) & take(has_text, ids))
 
 
 @functools.singledispatch
@@ -256,7 +237,7 @@ def join_pieces(pieces: Any, encoder: PieceEncoder, ids: Proxy, mask: Proxy) -> 
       ids: [B, T] int64.
       mask: mask of ids that have a text, [B, T] bool.
     """
-    return joined_words(named(encoder.tokens, ids, mask), mask)
+    return strings.joined_words(strings.named(encoder.tokens, ids, mask), mask)
 
 
 @join_pieces.register(SentencePieces)
@@ -274,10 +255,10 @@ def _join_sentence_pieces(
     ink = mask & ~take(np.array([not token.strip(META_SPACE) for token in encoder.tokens]), ids)
     lead = (ink if drops_all else mask).integers().CumSum(1) <= 1  # up to the first one
     shorter = [text.lstrip(" ") if drops_all else text.removeprefix(" ") for text in texts]
-    words = where(lead, named(shorter, ids, mask), named(texts, ids, mask))
+    words = where(lead, strings.named(shorter, ids, mask), strings.named(texts, ids, mask))
     if encoder.strip:
         words = where(ink.integers().CumSum(1, reverse=1) > 0, words, "")
-    return joined(words)
+    return strings.joined(words)
 
 
 join_pieces.register(HuggingFacePieces)(tokenizer_texts)
@@ -291,7 +272,7 @@ def _join_pairs(pieces: BytePairEncoding, encoder: PieceEncoder, ids: Proxy, mas
     ends = np.array([not token.endswith(separator) for token in tokens])
     ink = (mask & take(np.array([text != "" for text in texts]), ids)).integers()
     space = where(mask & take(ends, ids) & (ink.CumSum(1, reverse=1, exclusive=1) > 0), " ", "")
-    return joined(named(texts, ids, mask).StringConcat(space))
+    return strings.joined(strings.named(texts, ids, mask).StringConcat(space))
 
 
 _LINE_END = "\n"  # not in any alphabet
@@ -323,7 +304,7 @@ class _Characters(NamedTuple):
 
 
 @encoder_graph.register(SubtokenEncoder)
-class SubtokenGraph(EncoderGraph):
+class SubtokenGraph(strings.EncoderGraph):
     """A `SubtokenEncoder` in a graph."""
 
     def __init__(self, encoder: SubtokenEncoder, graph: Graph, name: str) -> None:
@@ -338,36 +319,38 @@ class SubtokenGraph(EncoderGraph):
                 pieces[tuple(self._numbers[character] for character in piece)] = identity
         self._trie = PieceTrie(pieces, len(alphabet))
 
-    def of_texts(self, field: FieldText) -> NumberRows:
+    def of_texts(self, field: strings.FieldText) -> strings.NumberRows:
         """Returns the ids of each text."""
         line = self._line(field)
         return self._cut(line, line.first)[0]
 
-    def of_words(self, field: FieldText) -> WordIds:
+    def of_words(self, field: strings.FieldText) -> strings.WordIds:
         """Returns the ids of each text's words; a kept space before a word belongs to it."""
-        line = self._line(FieldText(words=field.words))
+        line = self._line(strings.FieldText(words=field.words))
         begins = line.first | line.space
         ids, before = self._cut(line, begins)
-        return WordIds(ids, of_flat(before.Compress(begins, axis=0), field.word_counts))
+        return strings.WordIds(
+            ids, strings.of_flat(before.Compress(begins, axis=0), field.word_counts)
+        )
 
-    def _line(self, field: FieldText) -> _Characters:
+    def _line(self, field: strings.FieldText) -> _Characters:
         letters = field.letters
-        flat, row = nonempty(letters)
-        kinds = flat.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
-        first = row != shifted(row, -1, NONE)
-        last = row != shifted(row, 1, NONE)
+        flat, row = strings.nonempty(letters)
+        kinds = flat.RegexFullMatch(pattern=f"[{strings.ranges(str.isalnum)}]").integers()
+        first = row != shifted(row, -1, strings.NONE)
+        last = row != shifted(row, 1, strings.NONE)
         space = flat == " "
         lone = space & (shifted(kinds, -1, 0) + shifted(kinds, 1, 0) == 2) & ~(first | last)
-        return _Characters(flat, kinds, row, count_of(letters), space, first, last, lone)
+        return _Characters(flat, kinds, row, strings.count_of(letters), space, first, last, lone)
 
-    def _cut(self, line: _Characters, begins: Proxy) -> tuple[NumberRows, Proxy]:
+    def _cut(self, line: _Characters, begins: Proxy) -> tuple[strings.NumberRows, Proxy]:
         """Returns the ids of texts, and the number of ids of the text before each character.
 
         Args:
           line: characters of the texts.
           begins: mask of characters that always begin a token, [N] bool.
         """
-        other = line.kinds != shifted(line.kinds, 1, NONE)
+        other = line.kinds != shifted(line.kinds, 1, strings.NONE)
         ends = other | (shifted(begins.integers(), 1, 1) == 1) | line.last  # of tokens
         written = self._written(line, ends)
         is_symbol = written >= 0
@@ -382,7 +365,7 @@ class SubtokenGraph(EncoderGraph):
         before = before_each(cut.begins.integers())[before_each(sizes)]
         of_rows = before[before_each(line.counts)]
         lengths = (shifted(of_rows, 1, 0) - of_rows)[:-1]
-        return of_flat(ids, lengths), before[:-1] - of_rows[line.row]
+        return strings.of_flat(ids, lengths), before[:-1] - of_rows[line.row]
 
     def _written(self, line: _Characters, ends: Proxy) -> Proxy:
         """Returns the symbols of each escaped character: `tokenizer.escape`.
@@ -392,17 +375,17 @@ class SubtokenGraph(EncoderGraph):
         """
         numbers = self._numbers
         mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
-        number = look_up(line.letters, numbers, NONE)
-        unknown = number == NONE
+        number = strings.look_up(line.letters, numbers, strings.NONE)
+        unknown = number == strings.NONE
         is_low_line = number == low_line
         first = where(unknown | is_low_line, mark, number)
-        second = where(is_low_line, numbers["u"], where(number == mark, mark, NONE))
-        semicolon = where(unknown, numbers[";"], NONE)
-        ended = where(ends, end, NONE)
+        second = where(is_low_line, numbers["u"], where(number == mark, mark, strings.NONE))
+        semicolon = where(unknown, numbers[";"], strings.NONE)
+        ended = where(ends, end, strings.NONE)
         digits = self._digits(line.letters, unknown)
         columns = [one.Unsqueeze([1]) for one in (first, second, semicolon, ended)]
         written = concat(*columns[:2], digits, *columns[2:], axis=1)
-        return where(line.lone.Unsqueeze([1]), NONE, written)
+        return where(line.lone.Unsqueeze([1]), strings.NONE, written)
 
     def _digits(self, letters: Proxy, unknown: Proxy) -> Proxy:
         """Returns the code point digits of characters that are not in the alphabet.
@@ -410,11 +393,11 @@ class SubtokenGraph(EncoderGraph):
         Returns:
           Symbols of the digits, -1 for none, [N, 7] int64.
         """
-        points = code_points(letters.Compress(unknown, axis=0)).Unsqueeze([1])
+        points = strings.code_points(letters.Compress(unknown, axis=0)).Unsqueeze([1])
         symbols = [self._numbers[digit] for digit in "0123456789"]
         digits = take(symbols, points / _POWERS % 10)
-        digits = where(points >= [*_POWERS[:-1], 0], digits, NONE)
-        blank = combine("Expand", NONE, letters.Shape().Concat([len(_POWERS)], axis=0))
+        digits = where(points >= [*_POWERS[:-1], 0], digits, strings.NONE)
+        blank = combine("Expand", strings.NONE, letters.Shape().Concat([len(_POWERS)], axis=0))
         return blank.ScatterND(unknown.NonZero().Transpose(), digits)
 
 
@@ -438,13 +421,15 @@ def unescaped_texts(escaped: Proxy) -> Proxy:
     Returns:
       [B] string.
     """
-    letters = characters_of(escaped)
+    letters = strings.characters_of(escaped)
     # An end after each text separates it from the next.
     letters = letters.Concat(combine("Expand", "", letters.size(0).Concat([1], axis=0)), axis=1)
     shape, flat = letters.Shape(), letters.Reshape([-1])
-    kinds = look_up(flat, _KINDS, _OTHER)
+    kinds = strings.look_up(flat, _KINDS, _OTHER)
     flat = _unescaped(flat, kinds)
-    return joined(_apart(flat, kinds, places(kinds) / letters.size(1).Squeeze()).Reshape(shape))
+    return strings.joined(
+        _apart(flat, kinds, places(kinds) / letters.size(1).Squeeze()).Reshape(shape)
+    )
 
 
 def _unescaped(letters: Proxy, kinds: Proxy) -> Proxy:
@@ -477,7 +462,7 @@ def _unescaped(letters: Proxy, kinds: Proxy) -> Proxy:
     spots = number.NonZero().Transpose()
     known = (points <= sys.maxunicode) & ((points < 0xD800) | (points > 0xDFFF))
     points = where(known, points, ord(tensor2tensor_subword.UNKNOWN))
-    return letters.ScatterND(spots, characters_with(points))
+    return letters.ScatterND(spots, strings.characters_with(points))
 
 
 def _numbers(kinds: Proxy, digit: Proxy, stop: Proxy) -> Proxy:
@@ -506,7 +491,7 @@ def _apart(letters: Proxy, kinds: Proxy, row: Proxy) -> Proxy:
     """
     begins = (shifted(kinds, -1, _END) == _END) & (kinds < _END)
     heads = letters.Compress(begins, axis=0)
-    of_letters = heads.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
+    of_letters = heads.RegexFullMatch(pattern=f"[{strings.ranges(str.isalnum)}]").integers()
     row = row.Compress(begins, axis=0)
     apart = (row == shifted(row, -1, -1)) & (of_letters + shifted(of_letters, -1, 0) == 2)
     space = where(apart, " ", "")

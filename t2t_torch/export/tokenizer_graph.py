@@ -15,26 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export import strings
 from t2t_torch.export.graph import EXTENSIONS, Proxy, combine, shifted, take, where
 from t2t_torch.export.normalizers import Step, is_space, normalized
 from t2t_torch.export.segmentation import PieceTrie, merge_pairs, most_probable
-from t2t_torch.export.strings import (
-    NONE,
-    FieldText,
-    NumberRows,
-    characters,
-    characters_of,
-    joined,
-    look_up,
-    named,
-    nonempty,
-    of_flat,
-    rows_of,
-    substitute,
-    texts_of,
-    tokens,
-    utf8,
-)
 from t2t_torch.text.pieces import HuggingFacePieces, PieceEncoder
 
 META_SPACE = "\u2581"
@@ -82,7 +66,9 @@ class Letters(NamedTuple):
     begins: Proxy
 
 
-def tokenizer_ids(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> NumberRows:
+def tokenizer_ids(
+    pieces: HuggingFacePieces, ours: OurIds, field: strings.FieldText
+) -> strings.NumberRows:
     """Returns our ids of texts.
 
     Args:
@@ -104,8 +90,8 @@ def tokenizer_ids(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> 
     texts = normalized(config["normalizer"], field.texts)
     if is_byte_level:
         return _merged_bytes(config, ours, texts)
-    letters, row = nonempty(FieldText(texts).letters)
-    words = Letters(letters, row, row != shifted(row, -1, NONE))
+    letters, row = strings.nonempty(strings.FieldText(texts).letters)
+    words = Letters(letters, row, row != shifted(row, -1, strings.NONE))
     words = _split(config["pre_tokenizer"], words)
     if model["type"] == "Unigram":
         found, word = _unigram(model, ours, words)
@@ -113,7 +99,7 @@ def tokenizer_ids(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> 
         found, word = _merged(model, ours, words)
     else:
         raise ExportError(f"its model is {model['type']}")
-    return rows_of(found, words.row.Compress(words.begins, axis=0)[word], texts)
+    return strings.rows_of(found, words.row.Compress(words.begins, axis=0)[word], texts)
 
 
 def _split(step: Step | None, words: Letters) -> Letters:
@@ -124,18 +110,20 @@ def _split(step: Step | None, words: Letters) -> Letters:
         case {"type": "Sequence", "pretokenizers": steps}:
             return functools.reduce(lambda its, one: _split(one, its), steps, words)
         case {"type": "WhitespaceSplit"}:
-            space = look_up(words.letters, dict.fromkeys(filter(is_space, characters()), 1), 0)
+            space = strings.look_up(
+                words.letters, dict.fromkeys(filter(is_space, strings.characters()), 1), 0
+            )
             begins = words.begins | (shifted(space, -1, 0) == 1)
             kept = words._replace(begins=begins)
             return Letters(*(one.Compress(space == 0, axis=0) for one in kept))
         case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}:
             letters, row, begins = words
-            letters = substitute(letters, {" ": mark}, _NONE)
+            letters = strings.substitute(letters, {" ": mark}, _NONE)
             if scheme != "never":
-                first = row != shifted(row, -1, NONE) if scheme == "first" else begins
+                first = row != shifted(row, -1, strings.NONE) if scheme == "first" else begins
                 letters = where(first & (letters != mark), mark, "").StringConcat(letters)
-            letters, of = nonempty(characters_of(letters))
-            begins = begins[of] & (of != shifted(of, -1, NONE))
+            letters, of = strings.nonempty(strings.characters_of(letters))
+            begins = begins[of] & (of != shifted(of, -1, strings.NONE))
             return Letters(letters, row[of], begins | (letters == mark) if split else begins)
     raise ExportError(f"its words are split by {step['type']}")
 
@@ -159,10 +147,12 @@ def _merged(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
         raise ExportError("it lacks tokens of bytes")
     numbers = {token: number for number, token in enumerate(vocabulary)}
     single = {token: number for token, number in numbers.items() if len(token) == 1}
-    symbol = look_up(letters, {_NONE: NONE, **single}, NONE).Unsqueeze([1])
-    bytes_ = np.array([*(numbers[name] for name in _BYTES), NONE])  # the last is that of NONE
-    own = symbol.Pad([0, 0, 0, 3], NONE)
-    wanted = where(symbol >= 0, own, take(bytes_, utf8(letters)))  # [N, 4]
+    symbol = strings.look_up(letters, {_NONE: strings.NONE, **single}, strings.NONE).Unsqueeze([1])
+    bytes_ = np.array(
+        [*(numbers[name] for name in _BYTES), strings.NONE]
+    )  # the last is that of NONE
+    own = symbol.Pad([0, 0, 0, 3], strings.NONE)
+    wanted = where(symbol >= 0, own, take(bytes_, strings.utf8(letters)))  # [N, 4]
     kept = wanted >= 0
     word = (words.begins.integers().CumSum(0) - 1)[kept.NonZero()[0]]
     symbols = wanted.Reshape([-1]).Compress(kept.Reshape([-1]), axis=0)
@@ -172,7 +162,7 @@ def _merged(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
     return take(ours.of(vocabulary), symbols), word
 
 
-def _merged_bytes(config: Step, ours: OurIds, texts: Proxy) -> NumberRows:
+def _merged_bytes(config: Step, ours: OurIds, texts: Proxy) -> strings.NumberRows:
     """Returns our ids of texts by the operator of onnxruntime-extensions; a text ends at NUL."""
     added = [one for one in config["added_tokens"] if not one["special"]]
     plain = {**config, "added_tokens": added, "normalizer": None, "post_processor": None}
@@ -189,17 +179,19 @@ def _merged_bytes(config: Step, ours: OurIds, texts: Proxy) -> NumberRows:
     for token, number in vocabulary.items():
         table[number] = ours.by_token.get(token, ours.unknown)
     flat = theirs.Reshape([-1]).Compress(mask.Reshape([-1]) == 1, axis=0)
-    return of_flat(take(table, flat), mask.integers().sum(1))
+    return strings.of_flat(take(table, flat), mask.integers().sum(1))
 
 
-def _word_pieces(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> NumberRows:
+def _word_pieces(
+    pieces: HuggingFacePieces, ours: OurIds, field: strings.FieldText
+) -> strings.NumberRows:
     """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
     model = pieces.config["model"]
-    spelled = substitute(field.letters, _bert_letters(pieces), "\n")  # which is in no word
-    parts = tokens(joined(spelled), separators=[" +"])
-    words, row = nonempty(parts)
+    spelled = strings.substitute(field.letters, _bert_letters(pieces), "\n")  # which is in no word
+    parts = strings.tokens(strings.joined(spelled), separators=[" +"])
+    words, row = strings.nonempty(parts)
     # The first symbol of a word is its start, and only pieces that begin words begin with it.
-    letters, word = nonempty(characters_of(combine("StringConcat", "\n", words)))
+    letters, word = strings.nonempty(strings.characters_of(combine("StringConcat", "\n", words)))
     alphabet = {one for token in ours.by_token for one in token} - {"\n"}
     numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
     prefix = model["continuing_subword_prefix"]
@@ -209,7 +201,7 @@ def _word_pieces(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> N
         text = token.removeprefix(prefix) if is_inside else f"\n{token}"
         if text.strip("\n"):
             trie[tuple(numbers[one] for one in text)] = number
-    symbols = look_up(letters, numbers, len(numbers))
+    symbols = strings.look_up(letters, numbers, len(numbers))
     starts = symbols == 0
     cut = PieceTrie(trie, len(numbers)).cut(symbols, starts)
     none = combine("Expand", 0, words.Shape())
@@ -219,7 +211,7 @@ def _word_pieces(pieces: HuggingFacePieces, ours: OurIds, field: FieldText) -> N
     ids = where(is_unknown, ours.unknown, cut.ids)
     kept = cut.begins & (starts | ~is_unknown)
     ids, row = (one.Compress(kept, axis=0) for one in (ids, row[word]))
-    return rows_of(ids, row, parts)
+    return strings.rows_of(ids, row, parts)
 
 
 @functools.lru_cache(1)
@@ -229,7 +221,7 @@ def _bert_letters(pieces: HuggingFacePieces) -> dict[str, str]:
     BERT's normalization and its split do not depend on the characters around one.
     """
     changed: dict[str, str] = {}
-    every = characters()
+    every = strings.characters()
     for start in range(0, len(every), _BLOCK):
         block = every[start : start + _BLOCK]
         words = pieces.words(f"a{''.join(block)}a")
@@ -260,14 +252,16 @@ def tokenizer_texts(
     if kinds == ["Metaspace"]:
         first = mask.integers().CumSum(1) == 1
         inside, lead = ([one.replace(META_SPACE, by) for one in names] for by in (" ", ""))
-        return joined(where(first, named(lead, ids, mask), named(inside, ids, mask)))
+        return strings.joined(
+            where(first, strings.named(lead, ids, mask), strings.named(inside, ids, mask))
+        )
     if kinds[:3] == ["Replace", "ByteFallback", "Fuse"]:
         values = {name: bytes([number]) for number, name in enumerate(_BYTES)}
         octets = [values.get(one, one.replace(META_SPACE, " ").encode()) for one in names]
         is_byte = take(np.array([one in values for one in names]), ids).Unsqueeze([2])
         rows = _octets(octets, ids, mask)
         own = (is_byte & (rows >= 0)).integers().Reshape([0, -1])
-        return texts_of(rows.Reshape([0, -1]), own, strips=kinds[3:] == ["Strip"])
+        return strings.texts_of(rows.Reshape([0, -1]), own, strips=kinds[3:] == ["Strip"])
     if kinds == ["ByteLevel"]:
         octets = [
             bytes(map(_LETTERS.__getitem__, token))
@@ -275,16 +269,16 @@ def tokenizer_texts(
             else token.encode()
             for token in names
         ]
-        return texts_of(_octets(octets, ids, mask).Reshape([0, -1]))
+        return strings.texts_of(_octets(octets, ids, mask).Reshape([0, -1]))
     raise ExportError(f"its texts are made by {' and '.join(kinds) or 'no decoder'}")
 
 
 def _octets(octets: list[bytes], ids: Proxy, mask: Proxy) -> Proxy:
     """Returns the bytes of each kept id, padded with `NONE`.  [B, T, most]."""
-    table = np.full((len(octets), max(map(len, octets))), NONE, np.int64)
+    table = np.full((len(octets), max(map(len, octets))), strings.NONE, np.int64)
     for line, text in zip(table, octets, strict=True):
         line[: len(text)] = list(text)
-    return where(mask.Unsqueeze([2]), take(table, ids), NONE)
+    return where(mask.Unsqueeze([2]), take(table, ids), strings.NONE)
 
 
 _ODD = (
@@ -302,7 +296,7 @@ def trial_texts(decode: Callable[[list[int]], str], size: int) -> list[str]:
       decode: function from our ids to a text.
       size: number of ids.
     """
-    draw, every = random.Random(0), characters()
+    draw, every = random.Random(0), strings.characters()
     texts = [decode([draw.randrange(size) for _ in range(12)]) for _ in range(100)]
     for length in range(100):
         parts = [*_ODD, *draw.sample(texts, 9), *draw.sample(every[1:], 9)]
