@@ -14,7 +14,6 @@ class BasicFcReluHParams(ImageHParams):
 def basic_fc_small() -> BasicFcReluHParams:
     """Two layers of 256.  tensor2tensor, models/basic.py; its `dropout` is 0."""
     return BasicFcReluHParams().replace(
-        learning_rate=0.1,
         batch_size=128,
         hidden_size=256,
         num_hidden_layers=2,

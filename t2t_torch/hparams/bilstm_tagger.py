@@ -24,8 +24,6 @@ def bilstm_tagger_base() -> BilstmTaggerHParams:
     """
     return with_adam(BilstmTaggerHParams.plain()).replace(
         hidden_size=100,
-        embedding_size=100,
-        character_size=50,
         batch_size=1024,
         max_length=256,
         layer_prepostprocess_dropout=0.5,

@@ -27,7 +27,6 @@ def bsequential_cnn_tagger_base() -> BsequentialCnnTaggerHParams:
     """
     return with_adam(BsequentialCnnTaggerHParams.plain()).replace(
         hidden_size=200,
-        embedding_size=100,
         batch_size=1024,
         max_length=256,
         layer_prepostprocess_dropout=0.4,

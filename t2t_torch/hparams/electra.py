@@ -42,7 +42,6 @@ def electra_small() -> ElectraHParams:
     small = ElectraHParams.starting_from(transformer_encoder_small())
     return one_cycle(small, 0.0005, 10_000).replace(
         num_hidden_layers=12,
-        num_heads=4,
         layer_prepostprocess_dropout=0.1,
         symbol_dropout=0.0,
         weight_decay=0.01,

@@ -34,7 +34,6 @@ def imagetransformer_base() -> ImagetransformerHParams:
     return with_noam(ImagetransformerHParams()).replace(
         hidden_size=512,
         filter_size=512,
-        num_heads=8,
         num_hidden_layers=6,
         num_decoder_layers=12,
         batch_size=4,

@@ -65,7 +65,6 @@ def lstm_lm_base() -> LstmLmHParams:
     return with_adam(LstmLmHParams()).replace(
         hidden_size=650,
         stream_length=70,
-        stream_rows=32,
         eval_stream_rows=10,
         shared_embedding_and_softmax_weights=True,
         multiply_embedding_mode="none",
@@ -130,7 +129,6 @@ def _zaremba(
         weight_decay=0.0,
         clip_grad_norm=norm / length,
         optimizer="sgd",
-        learning_rate_schedule="legacy",
         learning_rate_decay_scheme="piecewise",
         learning_rate=float(length),
     )

@@ -42,7 +42,6 @@ def pair_classifier_base() -> PairClassifierHParams:
         hidden_size=512,
         batch_size=2048,
         max_length=256,
-        layer_prepostprocess_dropout=0.1,
         shared_embedding=True,
         clip_grad_norm=5.0,
         learning_rate_constant=0.001,

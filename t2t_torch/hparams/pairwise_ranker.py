@@ -39,14 +39,10 @@ def pairwise_ranker_base() -> PairwiseRankerHParams:
     PyText 0.3.3, models/query_document_pairwise_ranking_model.py: one encoder for all texts.
     """
     return with_adam(PairwiseRankerHParams.plain()).replace(
-        embedding_size=100,
         encoder_size=100,
         num_hidden_layers=1,
-        hidden_size=64,
-        batch_size=4096,
         max_length=256,
         loss="margin_ranking",
-        loss_margin=1.0,
         score_scale=1.0,
         layer_prepostprocess_dropout=0.2,
         shared_embedding=True,

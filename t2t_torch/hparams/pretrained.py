@@ -128,8 +128,6 @@ def _fine_tuning(hparams: _P, rate: float) -> _P:
         clip_grad_norm=1.0,
         learning_rate_schedule="constant*linear_warmup*polynomial_decay",
         learning_rate_constant=rate,
-        learning_rate_warmup_steps=100,
-        layer_prepostprocess_dropout=0.1,
         batch_size=2048,
         initializer="uniform_unit_scaling",
     )

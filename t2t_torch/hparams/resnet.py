@@ -69,7 +69,6 @@ def resnet_base() -> ResnetHParams:
         initializer="normal_unit_scaling",
         initializer_gain=2.0,
         optimizer="momentum",
-        optimizer_momentum_momentum=0.9,
         optimizer_momentum_nesterov=True,
         weight_decay=1e-4,
         clip_grad_norm=0.0,
@@ -158,11 +157,7 @@ def _one_cycle(hparams: ResnetHParams, peak: float, warmup: int) -> ResnetHParam
     github.com/davidcpage/cifar10-fast, with Nesterov momentum and weight decay.
     """
     return one_cycle(hparams, peak, warmup).replace(
-        initial_kernel_size=3,
-        final_norm=True,
-        batch_size=128,
-        weight_decay=5e-4,
-        label_smoothing=0.1,
+        initial_kernel_size=3, final_norm=True, weight_decay=5e-4, label_smoothing=0.1
     )
 
 
@@ -251,7 +246,6 @@ def resnet_cifar_fast() -> ResnetHParams:
         learning_rate_warmup_steps=350,
         layer_sizes=(1, 1, 1),
         filter_sizes=(24, 48, 128, 256),
-        image_augmentation=("crop:4", "flip", "cutout:8"),
         average_mirrored=True,
         weight_decay=2e-3,
     )

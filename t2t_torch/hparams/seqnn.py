@@ -33,7 +33,6 @@ def seqnn_base() -> SeqnnHParams:
     Aly et al. 2018, arXiv:1812.08729.
     """
     return with_adam(SeqnnHParams.plain()).replace(
-        embedding_size=100,
         lstm_size=32,
         batch_size=2048,
         max_length=1000,

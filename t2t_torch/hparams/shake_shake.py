@@ -41,12 +41,10 @@ def shakeshake_small() -> ShakeShakeHParams:
         learning_rate_decay_scheme="cosine",
         learning_rate_cosine_cycle_steps=700_000,
         learning_rate=0.2,
-        learning_rate_warmup_steps=100,
         initializer="uniform_unit_scaling",
         initializer_gain=1.0,
         weight_decay=1e-4,
         optimizer="momentum",
-        optimizer_momentum_momentum=0.9,
     )
 
 

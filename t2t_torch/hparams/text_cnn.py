@@ -39,7 +39,6 @@ def text_cnn_base() -> TextCnnHParams:
         clip_grad_norm=0.0,
         optimizer="adadelta",
         learning_rate_schedule="constant",
-        learning_rate_constant=1.0,
     )
 
 

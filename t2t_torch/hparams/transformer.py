@@ -198,11 +198,8 @@ def transformer_base_v1() -> TransformerHParams:
     """Base model with post-norm.  Vaswani et al. 2017, table 3, row "base"."""
     return with_noam(TransformerHParams()).replace(
         hidden_size=512,
-        batch_size=4096,
         max_length=256,
-        learning_rate_schedule="legacy",
         num_hidden_layers=6,
-        label_smoothing=0.1,
         shared_embedding_and_softmax_weights=True,
     )
 
@@ -213,7 +210,6 @@ def transformer_base_v2() -> TransformerHParams:
     return transformer_base_v1().replace(
         layer_preprocess_sequence="n",
         layer_postprocess_sequence="da",
-        layer_prepostprocess_dropout=0.1,
         attention_dropout=0.1,
         relu_dropout=0.1,
         learning_rate_warmup_steps=8000,
@@ -414,7 +410,6 @@ def _of_tpu(hparams: TransformerHParams) -> TransformerHParams:
         batch_size=16,
         max_length=1650,
         max_input_seq_length=1650,
-        max_target_seq_length=350,
     )
 
 

@@ -38,7 +38,6 @@ def transformer_encoder_small() -> TransformerEncoderHParams:
     return one_cycle(TransformerEncoderHParams(), 0.001, 200).replace(
         hidden_size=256,
         num_hidden_layers=2,
-        batch_size=4096,
         max_length=512,
         layer_preprocess_sequence="n",
         layer_postprocess_sequence="da",
@@ -138,8 +137,6 @@ def _of_width(hidden_size: int, layers: int, patch_size: int) -> VitHParams:
         layer_preprocess_sequence="n",
         layer_postprocess_sequence="da",
         layer_prepostprocess_dropout=0.0,
-        attention_dropout=0.0,
-        relu_dropout=0.0,
         label_smoothing=0.0,
         image_standardization="range",
         initializer="xavier",

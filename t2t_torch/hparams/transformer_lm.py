@@ -38,9 +38,7 @@ def transformer_lm_base() -> TransformerLmHParams:
         shared_embedding_and_softmax_weights=True,
         layer_preprocess_sequence="n",
         layer_postprocess_sequence="da",
-        layer_prepostprocess_dropout=0.1,
         attention_dropout=0.1,
-        relu_dropout=0.0,
         label_smoothing=0.0,
         initializer="normal_unit_scaling",
         initializer_gain=1.0,
@@ -145,7 +143,6 @@ def attention_lm_base() -> AttentionLmHParams:
     return with_noam(AttentionLmHParams()).replace(
         hidden_size=1024,
         filter_size=4096,
-        num_heads=8,
         num_hidden_layers=6,
         batch_size=8192,
         max_length=256,

@@ -81,10 +81,7 @@ def transformer_moe_base() -> TransformerMoeHParams:
     """Five layers of 512."""
     return with_noam(TransformerMoeHParams()).replace(
         hidden_size=512,
-        filter_size=2048,
-        num_heads=8,
         num_hidden_layers=5,
-        batch_size=4096,
         max_length=2001,
         max_input_seq_length=2000,
         max_target_seq_length=2000,
