@@ -27,9 +27,7 @@ _BYTES = tuple(f"<0x{number:02X}>" for number in range(256))
 # The letter that stands for each byte: one that is printed stands for itself.
 _PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [one for one in range(256) if one not in _PRINTED]
-_LETTERS = {chr(one): one for one in _PRINTED} | {
-    chr(256 + i): one for i, one in enumerate(_OTHERS)
-}
+_LETTERS = dict(zip(map(chr, [*_PRINTED, *range(256, 512)]), _PRINTED + _OTHERS, strict=False))
 
 _CLASS = {"tokenizer_class": "GPT2Tokenizer"}  # by which the operator knows BPE of bytes
 _BLOCK = 256  # neighboring characters, which are often unchanged or removed all
@@ -110,12 +108,10 @@ def _split(step: Step | None, words: Letters) -> Letters:
         case {"type": "Sequence", "pretokenizers": steps}:
             return functools.reduce(lambda its, one: _split(one, its), steps, words)
         case {"type": "WhitespaceSplit"}:
-            space = strings.look_up(
-                words.letters, dict.fromkeys(filter(is_space, strings.characters()), 1), 0
-            )
-            begins = words.begins | (shifted(space, -1, 0) == 1)
-            kept = words._replace(begins=begins)
-            return Letters(*(one.Compress(space == 0, axis=0) for one in kept))
+            spaces = dict.fromkeys(filter(is_space, strings.characters()), 1)
+            space = strings.look_up(words.letters, spaces, 0)
+            words = words._replace(begins=words.begins | (shifted(space, -1, 0) == 1))
+            return Letters(*(one.Compress(space == 0, axis=0) for one in words))
         case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}:
             letters, row, begins = words
             letters = strings.substitute(letters, {" ": mark}, _NONE)
@@ -148,9 +144,7 @@ def _merged(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
     numbers = {token: number for number, token in enumerate(vocabulary)}
     single = {token: number for token, number in numbers.items() if len(token) == 1}
     symbol = strings.look_up(letters, {_NONE: strings.NONE, **single}, strings.NONE).Unsqueeze([1])
-    bytes_ = np.array(
-        [*(numbers[name] for name in _BYTES), strings.NONE]
-    )  # the last is that of NONE
+    bytes_ = np.array([*map(numbers.__getitem__, _BYTES), strings.NONE])  # the last is of NONE
     own = symbol.Pad([0, 0, 0, 3], strings.NONE)
     wanted = where(symbol >= 0, own, take(bytes_, strings.utf8(letters)))  # [N, 4]
     kept = wanted >= 0
@@ -248,7 +242,7 @@ def tokenizer_texts(
       ExportError: the tokenizer has a part that no graph computes.
     """
     names, decoder = encoder.tokens, pieces.config["decoder"] or {}
-    kinds = [step["type"] for step in decoder.get("decoders", [decoder])]
+    kinds = [step.get("type", "no decoder") for step in decoder.get("decoders", [decoder])]
     if kinds == ["Metaspace"]:
         first = mask.integers().CumSum(1) == 1
         inside, lead = ([one.replace(META_SPACE, by) for one in names] for by in (" ", ""))
@@ -263,14 +257,12 @@ def tokenizer_texts(
         own = (is_byte & (rows >= 0)).integers().Reshape([0, -1])
         return strings.texts_of(rows.Reshape([0, -1]), own, strips=kinds[3:] == ["Strip"])
     if kinds == ["ByteLevel"]:
+        texts = ((one, all(letter in _LETTERS for letter in one)) for one in names)
         octets = [
-            bytes(map(_LETTERS.__getitem__, token))
-            if _LETTERS.keys() >= set(token)
-            else token.encode()
-            for token in names
+            bytes(map(_LETTERS.__getitem__, one)) if known else one.encode() for one, known in texts
         ]
         return strings.texts_of(_octets(octets, ids, mask).Reshape([0, -1]))
-    raise ExportError(f"its texts are made by {' and '.join(kinds) or 'no decoder'}")
+    raise ExportError(f"its texts are made by {' and '.join(kinds)}")
 
 
 def _octets(octets: list[bytes], ids: Proxy, mask: Proxy) -> Proxy:
