@@ -209,8 +209,7 @@ def train(
     Raises:
       KeyboardInterrupt: Ctrl-C ended the run; it has been saved and can be resumed.
       SystemExit: another signal did.
-      T2TError: as `t2t-trainer`; and of a run of several problems, which is trained then: take
-        `load(output_dir, problem=...)`.
+      T2TError: as `t2t-trainer`; after several problems, for `load(output_dir, problem=...)`.
     """
     from t2t_torch.workflows.train import train as workflow
     from t2t_torch.workflows.train_settings import TrainSettings
