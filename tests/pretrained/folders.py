@@ -126,7 +126,7 @@ def tokenizer_of(kind):
     elif kind == "fallback":
         names = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
         made = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
         made.decoder = decoders.Sequence([
             decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
             decoders.Strip(" ", 1, 0),
@@ -152,6 +152,8 @@ def tokenizer_of(kind):
             vocab_size=330, special_tokens=list(names.values()), initial_alphabet=alphabet
         )
     made.train_from_iterator(SENTENCES, trainer)
+    if kind == "fallback":  # its pieces are parts of words
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     number = made.token_to_id
     if kind == "wordpiece":
         made.post_processor = processors.BertProcessing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 import random
 
@@ -74,6 +76,27 @@ def test_ids_are_those_of_the_tokenizer(family, amount, tmp_path, text_of):
     for text, ids, known in zip(texts, encoder.encode_batch(texts), theirs, strict=True):
         expected = [one if one in vocabulary else unknown for one in known.tokens]
         assert [encoder.tokens[number] for number in ids] == expected, ascii(text)
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_words_have_the_pieces_that_offsets_give_them(family, amount, tmp_path, text_of):
+    tokenizer, encoder = saved(family, tmp_path, text_of)
+    vocabulary, unknown = tokenizer.get_vocab(), tokenizer.unk_token
+    # Offsets of tokenizers are wrong after Precompiled and NFC, which shorten texts.
+    shorten = encoder.pieces.normalize if "▁" in "".join(vocabulary) else str
+    for text in random_texts(amount):
+        words = shorten(text).replace("\u2581", "").split()  # a letter that stands for a space
+        line = " ".join(words)
+        ends = list(itertools.accumulate(len(word) + 1 for word in words))
+        known = tokenizer.backend_tokenizer.encode(line, add_special_tokens=False)
+        expected = [[] for _ in words]
+        for piece, (_, end) in zip(known.tokens, known.offsets, strict=True):
+            word = bisect.bisect_right(ends[:-1], end)  # a lone space is of the word after it
+            expected[word].append(piece if piece in vocabulary else unknown)
+        own = encoder.encode_words(words)
+        found = [[encoder.tokens[number] for number in ids] for ids in own]
+        assert found == [its or [unknown] for its in expected], ascii(line)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)

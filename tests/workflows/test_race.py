@@ -188,7 +188,7 @@ def test_a_folder_that_is_no_run_and_a_second_race_are_refused(data_dir, tmp_pat
     (tmp_path / "run" / "mine.txt").unlink()
     race_folder(tmp_path / "run").mkdir()
     lock = training_lock(race_folder(tmp_path / "run") / "race.lock")
-    with lock, pytest.raises(CheckpointError, match="another process"):
+    with lock, pytest.raises(CheckpointError, match="another training"):
         t2t.train("moods", "auto", "auto", **settings)
 
 
