@@ -47,8 +47,8 @@ REGISTRY_FOLDERS = (
 )  # fmt: skip
 
 MOST_OF_PACKAGES = {
-    "bin": 680, "data": 2938, "declaration": 3439, "decode": 4694, "distributed": 850,
-    "export": 5010, "features": 1897, "interop": 5397, "layers": 3119, "objectives": 418,
+    "bin": 680, "data": 2939, "declaration": 3439, "decode": 4694, "distributed": 850,
+    "export": 5028, "features": 1897, "interop": 5397, "layers": 3119, "objectives": 418,
     "optim": 584, "pipeline": 1913, "problem_types": 1004, "readers": 3473, "remote": 650,
     "reports": 2592, "root": 5623, "run": 2533, "run_kinds": 186, "runtime": 1335, "serve": 2550,
     "text": 2687, "train": 4992, "trial": 4990, "tune": 2087, "workflows": 5942,

@@ -213,6 +213,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
             with staged(target) as temporary, gzip.open(check_regular(path)) as source:
                 _Writer(path).write(source, temporary)
             return
+        target.parent.mkdir(parents=True, exist_ok=True)
         staging = emptied(target.with_name(f".{target.name}{STAGED_SUFFIX}"))
         try:
             unpack_into(path, staging, is_zip=suffix == ".zip")
@@ -230,7 +231,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
 def emptied(folder: Path) -> Path:
     """Returns a folder, new or without the files of a process that was killed."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir()
     return folder
 
 

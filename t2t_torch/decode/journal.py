@@ -28,7 +28,7 @@ from torch import nn
 import t2t_torch
 from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
 from t2t_torch.errors import DecodeError, UsageError
-from t2t_torch.files import read_bytes
+from t2t_torch.files import UnreadableFileError, read_bytes
 from t2t_torch.reporter import message
 from t2t_torch.run.metrics_file import locked
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
@@ -232,7 +232,7 @@ def digest_of_hparams(model: Any) -> str:
 
 def _holder(path: Path) -> str:
     content = b""
-    with contextlib.suppress(FileNotFoundError):  # it has just ended
+    with contextlib.suppress(FileNotFoundError, UnreadableFileError):  # ended, or is too large
         content = read_bytes(path)
     contents = [_content(line) for line in content.split(b"\n")]
     processes = [one["process"] for one in contents if isinstance(one, dict) and "process" in one]

@@ -203,6 +203,7 @@ def _by_grapheme(charsmap: str, texts: Proxy) -> Proxy:
         for one, some in ((letters, marks), (before, joins), (before, closed))
     )
     inner = not_first & (is_mark | is_joined) & ~is_closed
+    inner = inner | (before == "\r") & (letters == "\n")
     starts = ~inner
     group = starts.integers().CumSum(0) - 1
     zeros = group * 0

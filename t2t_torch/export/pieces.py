@@ -31,7 +31,7 @@ from t2t_torch.export.tokenizer_graph import (
     OurIds,
     tokenizer_ids,
     tokenizer_texts,
-    trial_texts,
+    trials,
 )
 from t2t_torch.runtime.session import onnx_runtime
 from t2t_torch.text import tensor2tensor_subword
@@ -69,19 +69,21 @@ def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_t
     """Returns the reason why a graph does not hold a tokenizer of Hugging Face: a part that none
     computes, or a text for which it computes something else.
     """
-    texts, graph = trial_texts(encoder.decode, encoder.vocab_size), Graph()
+    graph, (given, texts) = Graph(), trials(encoder)
     rows = [encoder.encode(text) for text in texts]
-    padded = np.array(list(itertools.zip_longest(*rows, fillvalue=PAD))).T
-    given, wanted = np.array(texts, object), padded.tolist()
+    wanted: list[Any] = rows
     try:
         if as_target:
-            given, wanted = padded, [encoder.decode(row) for row in rows]
+            rows = [*given, *rows]
+            texts = wanted = [encoder.decode(row) for row in rows]
+            feed = np.array([*itertools.zip_longest(*rows, fillvalue=EOS)]).T
             written = _written(encoder, graph.input("given", "int64", [None, None]))
             graph.output("made", written, "string", [None])
         else:
+            feed = np.array(texts, object)
             field = strings.FieldText(graph.input("given", "string", [None]))
             ids = encode_pieces(pieces, _readable(encoder), field)
-            graph.output("made", ids.values, "int64", [None, None])
+            graph.output("made", strings.with_end(ids).values, "int64", [None, None])
         options = onnx_runtime().SessionOptions()
         options.log_severity_level = 4  # its errors are raised
         if graph.needs_extensions:
@@ -89,10 +91,13 @@ def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_t
 
             options.register_custom_ops_library(get_library_path())
         session = onnx_runtime().InferenceSession(graph.model().SerializeToString(), options)
-        made = session.run(["made"], {"given": given})[0].tolist()
-    except Exception as error:  # those of onnxruntime have no common base class
+        made = session.run(["made"], {"given": feed})[0].tolist()
+    except ExportError as error:
         return str(error)
-    triples = zip(texts, made, wanted, strict=True)
+    except Exception as error:  # those of onnxruntime have no common base class
+        return f"onnxruntime fails: {str(error).splitlines()[0]}"
+    found = made if as_target else [row[: row.index(EOS)] for row in made]
+    triples = zip(texts, found, wanted, strict=True)
     wrong = next((text for text, its, known in triples if its != known), None)
     return "" if wrong is None else f"its ids or texts in a graph differ for {wrong!a}"
 

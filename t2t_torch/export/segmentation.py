@@ -12,8 +12,8 @@ from t2t_torch.export.graph import (
     Graph,
     Proxy,
     any_true,
-    arange,
     combine,
+    following,
     latest,
     loop,
     places,
@@ -22,7 +22,7 @@ from t2t_torch.export.graph import (
     true_places,
     where,
 )
-from t2t_torch.export.strings import NONE, is_first, look_up, rows_of, upright
+from t2t_torch.export.strings import NONE, look_up
 
 _ROOT = 0
 _PENALTY = 10.0  # of an unknown letter, beside the least probable piece
@@ -170,40 +170,56 @@ def most_probable(
         if token
     }
     most = max(map(len, spelled))
-    word = begins.integers().CumSum(0) - 1
-    words = begins.integers().sum().Reshape([1]) + 1  # one more, as some operators need any
-    # 0 is padding: a symbol of no piece, as that of unknown letters.
-    symbols, lengths = rows_of(look_up(letters, numbers, len(numbers)) + 1, word, arange(words))
-    symbols = where(symbols == 0, len(numbers), symbols - 1).Pad([0, 0, 0, 1], len(numbers))
-    width = symbols.size(1)
-    matches = PieceTrie(spelled, len(numbers)).matches(symbols.Reshape([-1]), most)
-    unknown = (matches < 0) & (np.arange(most) == 0)
+    symbols = look_up(letters, numbers, len(numbers))
+    matches = PieceTrie(spelled, len(numbers)).matches(symbols, most)
+    room = (following(begins) - places(begins)).Unsqueeze([1])  # pieces are inside words
+    matches = where(np.arange(1, most + 1) <= room, matches, NONE)  # [N, most]
     score = take(np.array([*scores, -np.inf]), matches)  # of no piece the last one
+    unknown = (matches < 0) & (np.arange(most) == 0)
     score = where(unknown, np.array(min(scores) - _PENALTY), score).Reshape([-1])
-    # The longest piece that ends at a place comes first, as its start does.
-    sizes = np.arange(most, 0, -1)
-    begin = arange(words).Unsqueeze([1]) * width + (1 - sizes)
-
-    def extend(body: Graph, turn: Proxy, best: Proxy) -> tuple[Proxy, Proxy, Proxy]:
-        total = best + score[((begin + turn) * most + (sizes - 1)).Max(0)]
-        best = best.Concat(total.ReduceMax([1]), axis=1).Slice([1], [_END], [1])
-        return turn >= 0, best, most - total.ArgMax(axis=1, keepdims=0)
-
-    none = np.array([*[-np.inf] * (most - 1), 0.0])
-    at_start = combine("Expand", none, words.Concat([most], axis=0))
-    kinds = [("float64", [None, most]), LINE]
-    _, chosen = loop(letters.graph, extend, at_start, kinds=kinds, count=width.Squeeze() - 1)
-    chosen = chosen.Transpose().Pad([0, 1, 0, 0], 0).Reshape([-1])  # [W * width]
-    is_end = (arange(width) == upright(lengths)).Reshape([-1])
-    is_start = (is_first(symbols) & (symbols >= 0)).Reshape([-1])
-    earlier = where(is_start, chosen.Shape(), places(chosen) - chosen)
-    end = true_places(reached(is_end, earlier) & ~is_start)
-    length = chosen[end]
-    found, word = matches.Reshape([-1])[(end - length) * most + (length - 1)], end / width
+    chosen = _last_lengths(score, begins, most)
+    # From the last letter of each word back, piece by piece.
+    earlier = places(begins) - chosen
+    earlier = where(earlier < latest(begins), begins.Shape(), earlier)
+    is_last = shifted(begins.integers(), 1, 1) == 1
+    end = true_places(reached(is_last, earlier))
+    length, word = chosen[end], (begins.integers().CumSum(0) - 1)[end]
+    found = matches.Reshape([-1])[(end + 1 - length) * most + (length - 1)]
     found = where(found < 0, unknown_piece, found)
     again = (found == unknown_piece) & (found == shifted(found, -1, NONE))
     again = again & (word == shifted(word, -1, NONE))
     return found.Compress(~again, axis=0), word.Compress(~again, axis=0)
+
+
+def _last_lengths(score: Proxy, begins: Proxy, most: int) -> Proxy:
+    """Returns the length of the last piece of the best way to each letter.  [N] int64.
+
+    Args:
+      score: log-probability of the piece of each length at each letter, [N * most] float64.
+      begins: mask of the first letter of each word, [N] bool.
+      most: length of the longest piece.
+    """
+    # The longest piece that ends at a letter comes first, as its start does.
+    sizes = np.arange(most, 0, -1)
+
+    def extend(
+        body: Graph, turn: Proxy, start: Proxy, end: Proxy, best: Proxy, chosen: Proxy
+    ) -> tuple[Proxy, ...]:
+        letter = start + turn
+        place = (letter.Unsqueeze([1]) + (1 - sizes)) * most + (sizes - 1)
+        total = best + score[place.Max(0)]
+        best = best.Concat(total.ReduceMax([1]), axis=1).Slice([1], [_END], [1])
+        chosen = chosen.ScatterElements(letter, most - total.ArgMax(axis=1, keepdims=0))
+        more = letter + 1 < end
+        start, end, best = (one.Compress(more, axis=0) for one in (start, end, best))
+        return any_true(more), start, end, best, chosen
+
+    start = true_places(begins)
+    none = np.array([*[-np.inf] * (most - 1), 0.0])
+    at_start = combine("Expand", none, start.Shape().Concat([most], axis=0))
+    state = (start, following(begins)[start], at_start, places(begins) * 0)
+    kinds = [LINE, LINE, ("float64", [None, most]), LINE]
+    return loop(begins.graph, extend, *state, kinds=kinds, first=any_true(begins))[-1]
 
 
 def merge_pairs(
@@ -212,7 +228,7 @@ def merge_pairs(
     """Returns the symbols of words, and the word of each, after all merges of BPE.  [M] int64 each.
 
     The best pair of each word is merged at all its places per iteration; at the first of them alone
-    if a merge ranks before one that makes a part of it, as what is made first matters then.
+    if what it makes is a part of a merge that ranks before it, and would come next.
 
     Args:
       symbols: numbers of the symbols, or `len(numbers)` for an unknown one, [M] int64.
@@ -223,8 +239,10 @@ def merge_pairs(
     size, none = len(numbers) + 1, len(ranks)
     by_key = {numbers[a] * size + numbers[b]: rank for (a, b), rank in ranks.items()}
     results = np.array([*(numbers[a + b] for a, b in ranks), 0])
-    made = {first + second: rank for (first, second), rank in ranks.items()}
-    one_by_one = any(made.get(part, -1) > rank for pair, rank in ranks.items() for part in pair)
+    least: dict[str, int] = {}  # rank of the first merge of which it is a part
+    for pair, rank in ranks.items():
+        least |= {part: min(rank, least.get(part, rank)) for part in pair}
+    alone = np.array([*(least.get(a + b, none) < rank for (a, b), rank in ranks.items()), False])
 
     def merge(body: Graph, turn: Proxy, symbols: Proxy, word: Proxy) -> tuple[Proxy, ...]:
         key = symbols * size + shifted(symbols, 1, 0)
@@ -235,10 +253,10 @@ def merge_pairs(
         is_best = (rank == best) & (rank < none)
         # Pairs of equal symbols overlap: from the left, every second one is merged.
         makes = is_best & ((places(word) - latest(~is_best)).BitwiseAnd(1) == 1)
-        if one_by_one:
+        if alone.any():
             at = where(makes, places(word), word.Shape())
             first = (word * 0 + word.Shape()).ScatterElements(word, at, reduction="min")
-            makes = makes & (first[word] == places(word))
+            makes = makes & (~take(alone, rank) | (first[word] == places(word)))
         merged = where(makes, take(results, rank), symbols)
         kept = shifted(makes.integers(), -1, 0) == 0
         return any_true(makes), merged.Compress(kept, axis=0), word.Compress(kept, axis=0)

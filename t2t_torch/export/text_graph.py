@@ -12,31 +12,9 @@ from onnx import TensorProto
 
 import t2t_torch.export.encoders  # noqa: F401  # registers the graphs of text encoders
 from t2t_torch.errors import ExportError
-from t2t_torch.export import encode_graph, encoder_graph, unsupported_input
+from t2t_torch.export import encode_graph, encoder_graph, strings, unsupported_input
 from t2t_torch.export.answers import BATCH, windows_of
 from t2t_torch.export.graph import Graph, Proxy, Shape, arange, combine, concat, where
-from t2t_torch.export.strings import (
-    FieldText,
-    NumberRows,
-    beside,
-    capitals,
-    changed_words,
-    count_of,
-    cut,
-    first,
-    joined,
-    longest,
-    look_up,
-    lower,
-    mask_of,
-    ranges,
-    re2,
-    spaced,
-    token_offsets,
-    tokens,
-    upright,
-    with_end,
-)
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.audio import NO_SAMPLE, Audio
 from t2t_torch.features.feature import find_alignments, select_texts
@@ -75,28 +53,32 @@ def cut_words(texts: Proxy, cutter: WordCutter) -> Proxy:
       ExportError: an expression of the cutter is not supported in a graph.
     """
     if cutter.spaces:
-        texts = joined(spaced(tokens(texts, separators=[re2(cutter.spaces)])))
+        texts = strings.joined(
+            strings.spaced(strings.tokens(texts, separators=[strings.re2(cutter.spaces)]))
+        )
     looked_at = re.escape(cutter.before_words)
     looked_at += "A-Z" if cutter.splits_glued else ""
-    looked_at += capitals() if cutter.lower_case else ""
+    looked_at += strings.capitals() if cutter.lower_case else ""
     if looked_at:
         change = functools.partial(_letters, cutter=cutter)
-        texts = joined(spaced(changed_words(FieldText(texts).parts, looked_at, change)))
-    return tokens(texts, tokenexp=re2(cutter.words))
+        texts = strings.joined(
+            strings.spaced(strings.changed_words(strings.FieldText(texts).parts, looked_at, change))
+        )
+    return strings.tokens(texts, tokenexp=strings.re2(cutter.words))
 
 
 def _letters(letters: Proxy, cutter: WordCutter) -> Proxy:
     """Returns characters with the spaces and the case that a cutter uses.  [B, L] string."""
     if cutter.before_words:
-        _, after = beside(letters, "")
+        _, after = strings.beside(letters, "")
         after = where(letters == cutter.before_words, after, "")
-        letters = where(after.RegexFullMatch(pattern=re2(r"\w")), " ", letters)
-    changed = lower(letters) if cutter.lower_case else letters
+        letters = where(after.RegexFullMatch(pattern=strings.re2(r"\w")), " ", letters)
+    changed = strings.lower(letters) if cutter.lower_case else letters
     if cutter.splits_glued:  # ASCII capitals between two lower-case letters
         kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
         kinds |= dict.fromkeys(string.ascii_uppercase, _CAPITAL)
-        case = look_up(letters, kinds, 0)
-        before, after = beside(case, 0)
+        case = strings.look_up(letters, kinds, 0)
+        before, after = strings.beside(case, 0)
         glued = (case == _CAPITAL) & (before == _SMALL) & (after == _SMALL)
         changed = where(glued, " ", "").StringConcat(changed)
     return changed
@@ -113,8 +95,8 @@ def cut_each(values: Proxy, lengths: Proxy) -> Proxy:
       [B, W, n].
     """
     # One more column: there may be none.
-    values = first(values.Pad([0, 0, 0, 0, 1, 0]), longest(lengths))
-    in_text = mask_of(lengths, values.size(1)).Unsqueeze([2])
+    values = strings.first(values.Pad([0, 0, 0, 0, 1, 0]), strings.longest(lengths))
+    in_text = strings.mask_of(lengths, values.size(1)).Unsqueeze([2])
     return where(in_text, values, combine("CastLike", 0.0, values))
 
 
@@ -148,7 +130,7 @@ def entries_of(
     # There may be fewer than `width`, and no word: onnxruntime before 1.32 crashes in TopK of an
     # empty tensor.
     more = [0, 0, 0, 0, 1, width]
-    ids = look_up(labels, numbers, 0).Pad(more)
+    ids = strings.look_up(labels, numbers, 0).Pad(more)
     least = np.array(-np.inf)
     weights = where(ids > 0, weights.Pad(more), least)
     # ONNX's TopK is stable: sort by ids first, then by weights.
@@ -196,7 +178,7 @@ class InputGraph:
         cutters: Mapping[str, WordCutter] | None = None,
     ) -> None:
         self.graph = graph
-        self.starts: dict[str, NumberRows] = {}
+        self.starts: dict[str, strings.NumberRows] = {}
         self.entries: dict[str, tuple[Proxy, Proxy]] = {}
         self.windows = windows = windows_of(graph, problem)
         self._cutters = problem.cutters if cutters is None else cutters
@@ -204,7 +186,7 @@ class InputGraph:
         self._features = features
         self.limits = limits.by_feature
         self._tagged = set(find_alignments(features.targets).values())
-        self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
+        self._fields: dict[str, strings.FieldText] = {} if windows is None else {**windows.fields}
 
     def encoded(self) -> dict[str, Proxy]:
         """Returns the tensors of all features by name, as in an evaluation batch.
@@ -232,7 +214,7 @@ class InputGraph:
         values = self.graph.input(self.source(name), dtype, [BATCH, *shape])
         return values if self.windows is None else self.windows.of_each(values)
 
-    def field(self, name: str) -> FieldText:
+    def field(self, name: str) -> strings.FieldText:
         """Returns the texts of a feature's field."""
         field = self.source(name)
         if field not in self._fields:
@@ -240,9 +222,9 @@ class InputGraph:
             tokenizer = self._selected[name].input_spec(name, self._features).tokenizer
             if tokenizer:
                 texts = self._tokenized(field, texts, tokenizer)
-            text = FieldText(texts)
+            text = strings.FieldText(texts)
             if field in self._cutters:
-                text = FieldText(words=cut_words(texts, self._cutters[field]))
+                text = strings.FieldText(words=cut_words(texts, self._cutters[field]))
             self._fields[field] = text
         return self._fields[field]
 
@@ -253,12 +235,16 @@ class InputGraph:
         """
         graph = self.graph
         given = graph.optional(words_given_name(field), [False], [f"{field}.texts"])
-        split = where(given, texts, joined(spaced(tokens(texts, tokenexp=re2(tokenizer)))))
-        offsets = token_offsets(texts, split, given)
+        split = where(
+            given,
+            texts,
+            strings.joined(strings.spaced(strings.tokens(texts, tokenexp=strings.re2(tokenizer)))),
+        )
+        offsets = strings.token_offsets(texts, split, given)
         graph.output(offsets_name(field), offsets, "int64", [BATCH, f"{field}.tokens", 2])
         return split
 
-    def truncated(self, name: str, ids: NumberRows, *, add_eos: bool) -> Proxy:
+    def truncated(self, name: str, ids: strings.NumberRows, *, add_eos: bool) -> Proxy:
         """Returns the ids of a text, truncated.  [B, S] int64.
 
         Args:
@@ -266,15 +252,15 @@ class InputGraph:
           ids: its ids.
           add_eos: if True, appends `EOS`.
         """
-        ids = with_end(ids) if add_eos else ids
+        ids = strings.with_end(ids) if add_eos else ids
         limit = self.limits.get(name)
         if limit is None:
-            return cut(ids, ids.lengths).values
+            return strings.cut(ids, ids.lengths).values
         if name in self._tagged:
-            fits = (longest(ids.lengths) <= limit).Squeeze()
+            fits = (strings.longest(ids.lengths) <= limit).Squeeze()
             values = self.graph.require(fits, f"{name}: more than {limit} ids", ids.values)
-            ids = NumberRows(values, ids.lengths)
-        return cut(ids, self.graph.constant([limit])).values
+            ids = strings.NumberRows(values, ids.lengths)
+        return strings.cut(ids, self.graph.constant([limit])).values
 
     def word_counts(self, name: str, of: str, *, is_given: bool = False) -> Proxy:
         """Returns the number of kept words of each text: those that begin before its end.  [B].
@@ -300,7 +286,7 @@ class InputGraph:
         if self._features.word_starts.get(of) not in self._selected:
             return counts.Min(limit)
         starts = self.starts[of].values
-        return (mask_of(counts, starts.size(1)) & (starts < limit)).integers().sum(1)
+        return (strings.mask_of(counts, starts.size(1)) & (starts < limit)).integers().sum(1)
 
     def checked(self, name: str, of: str, some: Proxy, values: Proxy) -> Proxy:
         """Returns the values of words; the graph fails unless there is one entry per word.
@@ -314,7 +300,7 @@ class InputGraph:
         mask = some.integers().sum(2) > 0  # [B, W']
         counts = self.field(of).word_counts
         room = mask.size(1) >= counts.ReduceMax(keepdims=0)
-        none = (mask & ~mask_of(counts, mask.size(1))).integers().sum() == 0
+        none = (mask & ~strings.mask_of(counts, mask.size(1))).integers().sum() == 0
         return self.graph.require(none & room.Squeeze(), self.unequal(name, of), values)
 
     def unequal(self, name: str, of: str) -> str:
@@ -367,7 +353,7 @@ def encode_audio(feature: Audio, name: str, inputs: InputGraph) -> Proxy:
     samples = samples.Cast(to=TensorProto.INT32)  # Pad takes no int16
     samples = samples.Pad(pads, graph.constant(NO_SAMPLE, "int32")).Reshape([0, -1, size])
     if name in inputs.limits:
-        samples = first(samples, graph.constant([inputs.limits[name]]))
+        samples = strings.first(samples, graph.constant([inputs.limits[name]]))
     return samples.Cast(to=TensorProto.INT16)
 
 
@@ -375,7 +361,7 @@ def encode_audio(feature: Audio, name: str, inputs: InputGraph) -> Proxy:
 def encode_word_starts(feature: WordStarts, name: str, inputs: InputGraph) -> Proxy:
     """Returns the position of each word's first id in its text.  [B, W] int64."""
     lengths = inputs.word_counts(name, feature.of)
-    return cut(inputs.starts[feature.of], lengths).values
+    return strings.cut(inputs.starts[feature.of], lengths).values
 
 
 _ANYTHING = r"[\x{0}-\x{10FFFF}]*"
@@ -390,8 +376,16 @@ def encode_word_shapes(feature: WordShape, name: str, inputs: InputGraph) -> Pro
     """Returns the `Shape` of each word.  [B, W] int64."""
     graph, field = inputs.graph, inputs.field(feature.of)
     lengths = inputs.word_counts(name, feature.of)
-    capital, small, titled = ranges(str.isupper), ranges(str.islower), ranges(_is_titled)
-    decimal, digit, letter = ranges(str.isdecimal), ranges(str.isdigit), ranges(str.isalpha)
+    capital, small, titled = (
+        strings.ranges(str.isupper),
+        strings.ranges(str.islower),
+        strings.ranges(_is_titled),
+    )
+    decimal, digit, letter = (
+        strings.ranges(str.isdecimal),
+        strings.ranges(str.isdigit),
+        strings.ranges(str.isalpha),
+    )
     no_capital, no_small = f"[^{capital}{titled}]*", f"[^{small}{titled}]*"
     any_small = f"{no_capital}[{small}]{no_capital}"
     # As in `shape_of`: the first match counts.
@@ -408,7 +402,7 @@ def encode_word_shapes(feature: WordShape, name: str, inputs: InputGraph) -> Pro
     shapes = graph.constant(int(WordForm.OTHER))
     for expression, shape in reversed(expressions):
         shapes = where(field.words.RegexFullMatch(pattern=expression), int(shape), shapes)
-    return cut(NumberRows(shapes, field.word_counts), lengths).values
+    return strings.cut(strings.NumberRows(shapes, field.word_counts), lengths).values
 
 
 @encode_graph.register(WordCharacters)
@@ -421,7 +415,7 @@ def encode_word_characters(feature: WordCharacters, name: str, inputs: InputGrap
         what = f"{type(feature).__name__} of a {type(feature.encoder).__name__}"
         raise unsupported_input(name, what)
     letters, in_word = spelling.ids, ~spelling.between  # [B, L]
-    before, _ = beside(spelling.between.integers(), 1)
+    before, _ = strings.beside(spelling.between.integers(), 1)
     begins = in_word & (before == 1)
     number = begins.integers()
     word = number.CumSum(1) - 1  # index in its text, from 0
@@ -429,13 +423,13 @@ def encode_word_characters(feature: WordCharacters, name: str, inputs: InputGrap
     through = number.Reshape([-1]).CumSum(0) - 1
     starts = begins.NonZero()[1].Concat([0], axis=0)  # before the first word
     place = arange(letters.size(1)) - starts[through].Reshape(letters.Shape())
-    mask = in_word & (place < feature.width) & (word < upright(lengths))
+    mask = in_word & (place < feature.width) & (word < strings.upright(lengths))
     # One row [row, word, position] per kept character.
     at = mask.NonZero()  # [2, N]: row and position in the text
     line = at.Transpose()
     columns = (one.Unsqueeze([1]) for one in (at[0], word.GatherND(line), place.GatherND(line)))
     indices = concat(*columns, axis=1)
-    shape = lengths.Shape().Concat(longest(lengths), [feature.width], axis=0)
+    shape = lengths.Shape().Concat(strings.longest(lengths), [feature.width], axis=0)
     return combine("Expand", 0, shape).ScatterND(indices, letters.GatherND(line))
 
 
@@ -446,10 +440,10 @@ def encode_word_labels(feature: WordLabel, name: str, inputs: InputGraph) -> Pro
     lengths = inputs.word_counts(name, of, is_given=True)
     labels = inputs.field(name).parts
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
-    rows = NumberRows(look_up(labels, numbers, 0), count_of(labels))
+    rows = strings.NumberRows(strings.look_up(labels, numbers, 0), strings.count_of(labels))
     fits = (rows.lengths == inputs.field(of).word_counts).all()
     values = inputs.graph.require(fits, inputs.unequal(name, of), rows.values)
-    return cut(NumberRows(values, rows.lengths), lengths).values
+    return strings.cut(strings.NumberRows(values, rows.lengths), lengths).values
 
 
 @encode_graph.register(WordReal)

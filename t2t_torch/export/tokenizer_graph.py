@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from t2t_torch.export import strings
 from t2t_torch.export.graph import EXTENSIONS, Proxy, combine, shifted, take, where
 from t2t_torch.export.normalizers import Step, is_space, normalized
 from t2t_torch.export.segmentation import PieceTrie, merge_pairs, most_probable
+from t2t_torch.text.encoder import NUM_RESERVED
 from t2t_torch.text.pieces import HuggingFacePieces, PieceEncoder
 
 META_SPACE = "\u2581"
@@ -29,6 +30,7 @@ _PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [one for one in range(256) if one not in _PRINTED]
 _LETTERS = dict(zip(map(chr, [*_PRINTED, *range(256, 512)]), _PRINTED + _OTHERS, strict=False))
 
+_OPTIONS = ("dropout", "end_of_word_suffix", "continuing_subword_prefix")
 _CLASS = {"tokenizer_class": "GPT2Tokenizer"}  # by which the operator knows BPE of bytes
 _BLOCK = 256  # neighboring characters, which are often unchanged or removed all
 _NONE = "\0"  # no letter that a text has after substitution
@@ -80,11 +82,13 @@ def tokenizer_ids(
     config, model = pieces.config, pieces.config["model"]
     splitter = config["pre_tokenizer"] or {}
     steps = [one["type"] for one in splitter.get("pretokenizers", [splitter]) if one]
-    is_byte_level = model["type"] == "BPE" and "ByteLevel" in steps
+    is_byte_level = model["type"] == "BPE" and steps in (["ByteLevel"], ["Split", "ByteLevel"])
     if not is_byte_level and not all(one["special"] for one in config["added_tokens"]):
         raise ExportError("it has added tokens that are not special")
     if model["type"] == "WordPiece" and steps == ["BertPreTokenizer"]:
         return _word_pieces(pieces, ours, field)
+    if option := next((one for one in _OPTIONS if model.get(one)), None):
+        raise ExportError(f"its model has {option}")
     texts = normalized(config["normalizer"], field.texts)
     if is_byte_level:
         return _merged_bytes(config, ours, texts)
@@ -129,7 +133,7 @@ def _unigram(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
     arXiv:1804.10959.
     """
     if model.get("byte_fallback") or model["unk_id"] is None:
-        raise ExportError("it has no unknown token")
+        raise ExportError("its Unigram model falls back to bytes, or has no unknown token")
     found, word = most_probable(words.letters, words.begins, model["vocab"], model["unk_id"])
     return take(ours.of(token for token, _ in model["vocab"]), found), word
 
@@ -141,6 +145,8 @@ def _merged(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
     vocabulary, letters = model["vocab"], words.letters
     if not model.get("byte_fallback") or any(name not in vocabulary for name in _BYTES):
         raise ExportError("it lacks tokens of bytes")
+    if model.get("ignore_merges"):
+        raise ExportError("it ignores merges of whole tokens")
     numbers = {token: number for number, token in enumerate(vocabulary)}
     single = {token: number for token, number in numbers.items() if len(token) == 1}
     symbol = strings.look_up(letters, {_NONE: strings.NONE, **single}, strings.NONE).Unsqueeze([1])
@@ -158,22 +164,24 @@ def _merged(model: Step, ours: OurIds, words: Letters) -> tuple[Proxy, Proxy]:
 
 def _merged_bytes(config: Step, ours: OurIds, texts: Proxy) -> strings.NumberRows:
     """Returns our ids of texts by the operator of onnxruntime-extensions; a text ends at NUL."""
+    vocabulary = config["model"]["vocab"]
     added = [one for one in config["added_tokens"] if not one["special"]]
+    # The operator needs ids without a gap.
+    names = [*sorted(vocabulary, key=vocabulary.get), *(one["content"] for one in added)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    model = {**config["model"], "vocab": {name: numbers[name] for name in vocabulary}}
+    added = [{**one, "id": numbers[one["content"]]} for one in added]
     plain = {**config, "added_tokens": added, "normalizer": None, "post_processor": None}
     theirs, mask = texts.graph.several(
         2,
         "HfJsonTokenizer",
         texts,
         domain=EXTENSIONS,
-        tokenizer_vocab=json.dumps(plain),
+        tokenizer_vocab=json.dumps({**plain, "model": model}),
         tokenizer_config=json.dumps(_CLASS),
     )
-    vocabulary = {**config["model"]["vocab"], **{one["content"]: one["id"] for one in added}}
-    table = np.full(max(vocabulary.values()) + 1, ours.unknown, np.int64)
-    for token, number in vocabulary.items():
-        table[number] = ours.by_token.get(token, ours.unknown)
     flat = theirs.Reshape([-1]).Compress(mask.Reshape([-1]) == 1, axis=0)
-    return strings.of_flat(take(table, flat), mask.integers().sum(1))
+    return strings.of_flat(take(ours.of(numbers), flat), mask.integers().sum(1))
 
 
 def _word_pieces(
@@ -277,20 +285,17 @@ _ODD = (
     "a  b", " \u00a0\t", "\r\n", "don't", "I'LL", "12,345.67", "CAF\u00c9", "e\u0301\u0323",
     "\u212b", "\ud55c\uad6d", "\u1112\u1161\u11ab", "\u6570\u5b57", "\ufb01\u2460", "\u0130\u03a3",
     "\U0001f468\u200d\U0001f469", "\u0915\u094d\u0937", "\u2581", "\ufeff", "``", "''", "<0x0A>",
-    "[SEP]",
+    "[SEP]", "x  1", "a \u00bd \u00b2", "\t\t\tx", "\ufe0f\u200d", "a--------b",
 )  # fmt: skip
 
 
-def trial_texts(decode: Callable[[list[int]], str], size: int) -> list[str]:
-    """Returns texts of a tokenizer's own tokens, and of odd and random characters.
-
-    Args:
-      decode: function from our ids to a text.
-      size: number of ids.
-    """
-    draw, every = random.Random(0), strings.characters()
-    texts = [decode([draw.randrange(size) for _ in range(12)]) for _ in range(100)]
+def trials(encoder: PieceEncoder) -> tuple[list[list[int]], list[str]]:
+    """Returns random rows of ids, and their texts with odd and random characters."""
+    draw, every, size = random.Random(0), strings.characters()[1:], encoder.vocab_size
+    rows = [[draw.randrange(NUM_RESERVED, size) for _ in range(n)] for n in [1, 12] * 100]
+    known = [encoder.decode(row) for row in rows]
+    texts = ["", *_ODD, *known]
     for length in range(100):
-        parts = [*_ODD, *draw.sample(texts, 9), *draw.sample(every[1:], 9)]
+        parts = [*_ODD, *draw.sample(known, 9), *draw.sample(every, 9)]
         texts.append("".join(draw.sample(parts, 1 + length % 8)))
-    return ["", *(text.replace("\0", "") for text in texts)]
+    return rows, [text.replace("\0", "") for text in texts]

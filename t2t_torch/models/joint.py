@@ -14,20 +14,11 @@ from t2t_torch.features.feature import select_classes, select_sequences
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
 from t2t_torch.hparams.joint_cnn import JointCnnHParams
-from t2t_torch.layers import pooling
+from t2t_torch.layers import pooling, tokens
 from t2t_torch.layers.convolution import ContextConvolution, TextConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import AttentionPooling, SlotAttention
-from t2t_torch.layers.tokens import (
-    TokenLSTM,
-    Tokens,
-    WordOutputs,
-    beside_dense,
-    dense_of,
-    dense_width,
-    texts_of,
-)
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
@@ -55,8 +46,8 @@ class _Joint(T2TModel):
 
     def __init__(self, hparams: Any, features: Features) -> None:
         super().__init__(hparams, features)
-        (self._text,) = texts_of(features)
-        self._dense = dense_of(features)
+        (self._text,) = tokens.texts_of(features)
+        self._dense = tokens.dense_of(features)
         self._of_words = list(select_sequences(features.targets))
         self._of_all = [name for name in features.targets if name not in self._of_words]
 
@@ -75,8 +66,8 @@ class JointBilstm(_Joint):
     def __init__(self, hparams: JointBilstmHParams, features: Features) -> None:
         super().__init__(hparams, features)
         _check_classes(hparams, features)
-        self.lstm = TokenLSTM(features, hparams, self._text)
-        self.outputs = WordOutputs(features, self._text, self._of_words)
+        self.lstm = tokens.TokenLSTM(features, hparams, self._text)
+        self.outputs = tokens.WordOutputs(features, self._text, self._of_words)
         size = self.lstm.size
         if self._of_all:
             if hparams.pooling == "attention":
@@ -92,7 +83,7 @@ class JointBilstm(_Joint):
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of both directions and of dense inputs."""
-        width = 2 * int(hparams.hidden_size) + dense_width(features, hparams)
+        width = 2 * int(hparams.hidden_size) + tokens.dense_width(features, hparams)
         if hparams.use_doc_probs_in_word and target in select_sequences(features.targets):
             width += sum(its.vocab_size for its in select_classes(features.targets).values())
         return width
@@ -105,7 +96,7 @@ class JointBilstm(_Joint):
         if self._of_all:
             whole = self._pool(hidden, mask)
             whole = self.dropout_of_all(F.relu(self.of_all(whole)))
-            whole = beside_dense(whole, self._dense, features)
+            whole = tokens.beside_dense(whole, self._dense, features)
             found |= dict.fromkeys(self._of_all, Hidden(whole))
         if self._of_words:
             words = self.outputs.at_words(hidden, features)
@@ -147,13 +138,13 @@ class JointCnn(_Joint):
 
     def __init__(self, hparams: JointCnnHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.tokens = Tokens(features, hparams, self._text)
+        self.tokens = tokens.Tokens(features, hparams, self._text)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         if self._of_all:
             self.of_all = TextConvolution(
                 self.tokens.size, hparams.sentence_kernel_sizes, hparams.num_filters
             )
-        self.outputs = WordOutputs(features, self._text, self._of_words)
+        self.outputs = tokens.WordOutputs(features, self._text, self._of_words)
         if self._of_words:
             self.of_words = ContextConvolution(self.tokens.size, hparams)
         initialize(self, hparams)
@@ -165,7 +156,7 @@ class JointCnn(_Joint):
             width = 3 * int(hparams.hidden_size)
         else:
             width = len(hparams.sentence_kernel_sizes) * int(hparams.num_filters)
-        return width + dense_width(features, hparams)
+        return width + tokens.dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns a vector of the sentence, [B, H'], and of each word, [B, W, H']."""
@@ -173,7 +164,7 @@ class JointCnn(_Joint):
         found: dict[str, Hidden] = {}
         if self._of_all:
             whole = self.dropout(self.of_all(x, features[self._text].mask))
-            whole = beside_dense(whole, self._dense, features)
+            whole = tokens.beside_dense(whole, self._dense, features)
             found |= dict.fromkeys(self._of_all, Hidden(whole))
         if self._of_words:
             hidden = self.dropout(self.of_words(x))

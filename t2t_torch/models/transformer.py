@@ -15,23 +15,11 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
+from t2t_torch.layers import pooling
 from t2t_torch.layers.attention import Attended, CrossAttention, KeyValueCache, LocalMask, Prefix
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.mixture_of_experts import mark_data
-from t2t_torch.layers.pooling import (
-    at_targets,
-    attend_to,
-    causal,
-    full_over_inputs,
-    local_around,
-    local_causal,
-    never_empty,
-    padding_mask,
-    prepend,
-    same_segment,
-    shift_right,
-)
 from t2t_torch.layers.recurrent import RowState
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
@@ -322,10 +310,10 @@ class Transformer(T2TModel):
         segments, mask = features["targets"].segments, self._target_mask(features["targets"])
         if self.has_encoder:
             memory, there = self._encode(features)  # [B, S, H], [B, S]
-            memory_mask = attend_to(there)
+            memory_mask = pooling.attend_to(there)
             of_inputs = self.join.segments(features)
             if segments is not None and of_inputs is not None:
-                memory_mask = same_segment(segments, of_inputs)
+                memory_mask = pooling.same_segment(segments, of_inputs)
         hidden = self._decode(features["targets"], mask, memory, memory_mask)
         return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
@@ -334,14 +322,14 @@ class Transformer(T2TModel):
         segments, mask = targets.segments, None
         width, device = targets.values.size(1), targets.values.device
         if segments is not None:
-            mask = same_segment(segments, segments) & causal(width, device)
+            mask = pooling.same_segment(segments, segments) & pooling.causal(width, device)
         block = self.hparams.attention_loc_block_length
         if self.hparams.is_local and (width > block or torch.compiler.is_exporting()):
             positions = targets.positions
             if positions is None:
                 positions = torch.arange(width, device=device)
-            local = local_causal(positions, block)
-            mask = local if mask is None else never_empty(mask & local)
+            local = pooling.local_causal(positions, block)
+            mask = local if mask is None else pooling.never_empty(mask & local)
         return mask
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -353,17 +341,17 @@ class Transformer(T2TModel):
                 "targets. Use the problem that is not packed."
             )
         ids = features[next(iter(self.features.inputs))].values  # [B, S]
-        lengths = padding_mask(ids).sum(1)  # [B]
+        lengths = pooling.padding_mask(ids).sum(1)  # [B]
         memory = memory_mask = mask = None
         if self.has_encoder:
             memory, there = self._encode(features)
-            memory_mask = attend_to(there)
-        x = prepend(self._embedded(ids), targets.embedded, lengths)  # [B, S + 1 + T, H]
+            memory_mask = pooling.attend_to(there)
+        x = pooling.prepend(self._embedded(ids), targets.embedded, lengths)  # [B, S + 1 + T, H]
         if self._sees_inputs_whole:
-            mask = full_over_inputs(lengths, x.size(1))
+            mask = pooling.full_over_inputs(lengths, x.size(1))
         rows = ModelInput(ids, x, torch.ones_like(x[..., 0], dtype=torch.bool))
         hidden = self._decode(rows, mask, memory, memory_mask)
-        states, prepended = at_targets(hidden, lengths, targets.values.size(1)), None
+        states, prepended = pooling.at_targets(hidden, lengths, targets.values.size(1)), None
         if self.training and not self._sees_inputs_whole:
             prepended = Prepended(hidden[:, : ids.size(1)], ids)
         return {"targets": Hidden(states, penalty=take_penalties(self), prepended=prepended)}
@@ -394,7 +382,7 @@ class Transformer(T2TModel):
           x: the decoder's inputs; None: the targets shifted right.
         """
         if x is None:
-            x = shift_right(targets.embedded, first_input(self), targets.positions)
+            x = pooling.shift_right(targets.embedded, first_input(self), targets.positions)
         x = self.dropout(self.positions(x, targets.positions))
         mark_data(self.decoder, targets.mask)
         x = self._run_decoder(x, targets, mask, memory, memory_mask)
@@ -432,12 +420,14 @@ class Transformer(T2TModel):
         if self.hparams.use_target_space_embedding:
             x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
-        mask = attend_to(joined.mask)
+        mask = pooling.attend_to(joined.mask)
         if (segments := self.join.segments(features)) is not None:
-            mask = same_segment(segments, segments)
+            mask = pooling.same_segment(segments, segments)
         if self.hparams.is_local:
             is_masked = self.hparams.self_attention_type == "local_mask_right"
-            mask = never_empty(mask & self._local_mask(joined.positions, is_masked=is_masked))
+            mask = pooling.never_empty(
+                mask & self._local_mask(joined.positions, is_masked=is_masked)
+            )
         mark_data(self.encoder, joined.mask)
         return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
 
@@ -445,8 +435,8 @@ class Transformer(T2TModel):
         """Returns the mask of local attention in the encoder, [B or 1, 1, S, S] bool."""
         block = self.hparams.attention_loc_block_length
         if is_masked:
-            return local_causal(positions, block)
-        return local_around(positions, block, self.hparams.attention_loc_block_width)
+            return pooling.local_causal(positions, block)
+        return pooling.local_around(positions, block, self.hparams.attention_loc_block_width)
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
         """Runs the layers of the encoder.
@@ -496,7 +486,7 @@ class Transformer(T2TModel):
         if self.has_encoder:
             memory, there = self._encode(self.bottom(inputs))
             memories = self._remember(memory)
-            memory_mask = attend_to(there)
+            memory_mask = pooling.attend_to(there)
         ids = batch[next(iter(self.features.inputs))]
         if self.hparams.prepend_mode != "none":
             prefixes = self._read(ids, memories, memory_mask)
@@ -514,8 +504,8 @@ class Transformer(T2TModel):
           memories: keys and values of the memory of each layer, if there is an encoder.
           memory_mask: mask of the memory, [B, 1, 1, S] bool.
         """
-        there = nn.functional.pad(padding_mask(ids), (1, 0), value=True)  # [B, 1 + S]
-        mask = attend_to(there) if self._sees_inputs_whole else None
+        there = nn.functional.pad(pooling.padding_mask(ids), (1, 0), value=True)  # [B, 1 + S]
+        mask = pooling.attend_to(there) if self._sees_inputs_whole else None
         x = nn.functional.pad(self._embedded(ids), (0, 0, 1, 0))
         x = self.dropout(self.positions(x))
         prefixes = []

@@ -148,7 +148,8 @@ class HuggingFacePieces:
         self._tokenizer.no_padding()
         # The names of special tokens in a text are text: a user's text ends no example.
         self._tokenizer.encode_special_tokens = True
-        self.config: dict[str, Any] = json.loads(tokenizer)
+        # Its scores are as that package reads them, which may differ in the last bit.
+        self.config: dict[str, Any] = json.loads(self._tokenizer.to_str())
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""

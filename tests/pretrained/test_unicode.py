@@ -203,16 +203,24 @@ def _merge_all_splits(config):
     ]
 
 
-@pytest.mark.parametrize("change", [_spell_as_llama_2, _merge_all_splits])
-def test_ids_of_other_tokenizers_with_bytes(change, tmp_path, text_of):
-    _, encoder = saved("llama", tmp_path, text_of)
+def _leave_a_gap(config):
+    vocabulary = config["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] += 1
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [("llama", _spell_as_llama_2), ("llama", _merge_all_splits), ("gpt2", _leave_a_gap)],
+)
+def test_ids_of_other_tokenizers_with_bytes(family, change, tmp_path, text_of):
+    _, encoder = saved(family, tmp_path, text_of)
     config = json.loads(json.dumps(encoder.pieces.config))
     change(config)
     encoder.pieces = HuggingFacePieces(json.dumps(config))
     graph = Graph()
     rows = PieceGraph(encoder, graph, "x").of_texts(FieldText(graph.input("t", "string", [None])))
     graph.output("ids", rows.values, "int64", [None, None])
-    texts = random_texts(300)
+    texts = [text.replace("\0", "") for text in random_texts(300)]
     (ids,) = session_of(graph).run(None, {"t": np.array(texts, object)})
     for text, row in zip(texts, ids, strict=True):
         known = encoder.encode(text)
@@ -243,6 +251,20 @@ def _forget(config):
     config["model"]["unk_id"] = None
 
 
+def _ignore_merges(config):
+    config["model"]["ignore_merges"] = True
+
+
+def _draw_merges(config):
+    config["model"]["dropout"] = 0.1
+
+
+def _split_digits_too(config):
+    digits = {"type": "Digits", "individual_digits": True}
+    steps = [digits, config["pre_tokenizer"]]
+    config["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+
+
 def _leave_spaces(config):
     config["pre_tokenizer"] = config["decoder"]
 
@@ -253,6 +275,9 @@ def _leave_spaces(config):
         ("llama", _normalize_as_bert, "normalizer has the step BertNormalizer"),
         ("llama", _drop_byte, "lacks tokens of bytes"),
         ("llama", _add_token, "added tokens"),
+        ("llama", _ignore_merges, "ignores merges"),
+        ("gpt2", _draw_merges, "model has dropout"),
+        ("gpt2", _split_digits_too, "words are split by Digits"),
         ("t5", _split_digits, "words are split by Digits"),
         ("t5", _leave_spaces, "in a graph differ for"),
         ("t5", _forget, "no unknown token"),
