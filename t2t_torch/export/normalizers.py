@@ -1,4 +1,4 @@
-"""Normalizers of Hugging Face's tokenizers in an ONNX graph: a function for each type of step."""
+"""Normalizers of Hugging Face's tokenizers in an ONNX graph, step by step."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _why_not_tokenizer(encoder: PieceEncoder, pieces: HuggingFacePieces, *, as_t
     except ExportError as error:
         return str(error)
     except Exception as error:  # those of onnxruntime have no common base class
-        return f"onnxruntime fails: {str(error).splitlines()[0]}"
+        return f"its graph fails: {error!r:.300}"
     found = made if as_target else [row[: row.index(EOS)] for row in made]
     triples = zip(texts, found, wanted, strict=True)
     wrong = next((text for text, its, known in triples if its != known), None)

@@ -247,6 +247,10 @@ def _add_token(config):
     config["added_tokens"].append({"content": "x", "special": False})
 
 
+def _empty_map(config):
+    config["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": None}
+
+
 def _forget(config):
     config["model"]["unk_id"] = None
 
@@ -281,6 +285,7 @@ def _leave_spaces(config):
         ("t5", _split_digits, "words are split by Digits"),
         ("t5", _leave_spaces, "in a graph differ for"),
         ("t5", _forget, "no unknown token"),
+        ("t5", _empty_map, "its graph fails: "),
     ],
 )
 def test_what_a_graph_cannot_compute_is_refused(family, change, reason, tmp_path, text_of):
